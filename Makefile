@@ -1,0 +1,64 @@
+# Every target makes .venv first (once). `make help` lists them.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+SHAPE  ?= 64,7168,2048
+export TRITON_DEFAULT_FP_FUSION ?= 1
+NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help setup lab tune test test-all torture bench lint format check-notebooks notebooks gpu clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
+
+$(VENV)/.ready: mxfp4lab/bootstrap.py pyproject.toml requirements.lock
+	$(PYTHON) mxfp4lab/bootstrap.py $(VENV)
+	@touch $@
+
+$(VENV)/.aiter: $(VENV)/.ready
+	$(PYTHON) mxfp4lab/bootstrap.py $(VENV) --aiter
+	@touch $@
+
+setup: $(VENV)/.ready $(if $(AITER),$(VENV)/.aiter) ## make .venv (AITER=1: with AMD's amd-aiter wheel, 40 MB)
+
+lab: setup ## open the workbook in JupyterLab
+	$(BIN)/jupyter lab notebooks
+
+tune: setup ## search one shape and export a verified submission: make tune SHAPE=64,7168,2048
+	@mkdir -p outputs
+	$(BIN)/papermill notebooks/04_tune.ipynb outputs/04_tune.ipynb -p shape "$(SHAPE)" --no-progress-bar --log-output
+
+test: setup ## the suite that must pass on a laptop (under 12 minutes on 2 cores)
+	$(PYTEST) -n 2 --dist worksteal
+
+test-all: setup ## everything: notebooks in full, every variant on every shape (under 40 minutes on 2 cores)
+	$(PYTEST) -n 2 --dist worksteal -m 'not torture'
+
+torture: setup ## hours of hostile input: kills, mutations, random bytes
+	$(PYTEST) -m torture
+
+bench: setup ## speed of the emulator, the compiler and the model on this machine
+	$(BIN)/python tests/bench.py
+
+lint: setup ## ruff over modules, tests and notebooks
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: setup ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+check-notebooks: setup ## committed notebooks hold no outputs
+	$(BIN)/nbstripout --verify $(NOTEBOOKS)
+
+notebooks: setup ## execute every notebook into outputs/
+	@mkdir -p outputs
+	for notebook in $(NOTEBOOKS); do $(BIN)/papermill $$notebook outputs/$$(basename $$notebook) --no-progress-bar || exit 1; done
+
+gpu: setup ## on a GPU box: measure the whole set and refresh data/recorded/
+	$(BIN)/python -m mxfp4lab.gpu
+
+clean: ## remove .venv and caches, never outputs/
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis *.egg-info

@@ -1,0 +1,111 @@
+"""Makes .venv: run as a plain script by `make setup`, with the standard library only.
+
+A machine whose Python already has torch and triton (a ROCm or CUDA box) keeps them: the environment sees that
+Python's packages and never installs either. Elsewhere torch comes from PyPI, and the triton it brings is kept if the
+offline compiler is known to work with it; else a known one is installed.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parents[1]
+LOCK = REPO / "requirements.lock"
+TORCH = "torch==2.13.0"
+TRITON = "triton==3.9.0"
+TRITON_RANGE = ((3, 6), (3, 9))
+HOST_PATHS = "zz_host_torch.pth"
+AITER = "amd-aiter==0.1.7.post2.dev18"
+
+PROBE = """
+import json, os
+found = {}
+for name in ("torch", "triton"):
+    try:
+        module = __import__(name)
+        found[name] = [getattr(module, "__version__", "?"), os.path.dirname(os.path.dirname(module.__file__))]
+    except Exception:
+        pass
+print(json.dumps(found))
+"""
+
+
+def probe(python: str) -> dict[str, list[str]]:
+    """Which of torch and triton `python` can import, as {name: [version, site-packages folder]}."""
+    done = subprocess.run([python, "-W", "ignore", "-c", PROBE], capture_output=True, text=True)
+    lines = done.stdout.strip().splitlines()
+    return json.loads(lines[-1]) if done.returncode == 0 and lines else {}
+
+
+def triton_is_supported(version: str) -> bool:
+    """True if the offline compiler is tested with this triton (3.6 to 3.9)."""
+    try:
+        major, minor = (int(part) for part in version.split(".")[:2])
+    except ValueError:
+        return False
+    return TRITON_RANGE[0] <= (major, minor) <= TRITON_RANGE[1]
+
+
+def make_venv(venv: Path, host: dict[str, list[str]]) -> None:
+    """Creates the environment; with torch and triton on the host it inherits their folders."""
+    inherit = {"torch", "triton"} <= host.keys()
+    flags = ["--system-site-packages"] if inherit else []
+    subprocess.run([sys.executable, "-m", "venv", *flags, str(venv)], check=True)
+    if inherit:
+        # A virtual environment made from inside another one does not see the outer one's packages: name them. The
+        # file sorts last, so what .venv itself installs comes first on sys.path.
+        site = next((venv / "lib").glob("python3*/site-packages"))
+        folders = dict.fromkeys(folder for _, folder in host.values())
+        (site / HOST_PATHS).write_text("\n".join(folders) + "\n")
+
+
+def main() -> int:
+    """Builds or completes the environment; prints what was found and what was installed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("venv", type=Path)
+    parser.add_argument("--aiter", action="store_true", help=f"also install {AITER} (40 MB, without its dependencies)")
+    parser.add_argument("--extras", default="test,codeobject", help="extras of pyproject.toml to install")
+    options = parser.parse_args()
+    venv = options.venv.absolute()
+    python = str(venv / "bin" / "python")
+    if sys.version_info < (3, 11):
+        print(f"mxfp4lab needs Python >= 3.11; {sys.executable} is {sys.version.split()[0]}", file=sys.stderr)
+        return 2
+
+    def pip(*arguments: str) -> None:
+        subprocess.run(
+            [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *arguments], check=True, cwd=REPO
+        )
+
+    if not (venv / "bin" / "python").exists():
+        make_venv(venv, probe(sys.executable))
+    found = probe(python)
+    if any(venv.glob(f"lib/python3*/site-packages/{HOST_PATHS}")):
+        for name, (version, folder) in found.items():
+            print(f"setup: keeps this machine's {name} {version} ({folder})")
+    else:
+        if "torch" not in found:
+            print(f"setup: installs {TORCH}")
+            pip(TORCH)
+            found = probe(python)
+        if not triton_is_supported(found.get("triton", ["none"])[0]):
+            print(f"setup: installs {TRITON}")
+            pip(TRITON)
+    pip("-c", str(LOCK), "-e", f".[{options.extras}]")
+    if options.aiter:
+        print(f"setup: installs {AITER} without its dependencies")
+        pip("--no-deps", AITER)
+    versions = {name: version for name, (version, _) in probe(python).items()}
+    supported = triton_is_supported(versions.get("triton", ""))
+    print(f"setup: {venv.name} has torch {versions.get('torch')} and triton {versions.get('triton')}")
+    if not supported:
+        print("setup: warning: this triton is outside 3.6 to 3.9; the offline compiler is not tested with it")
+    return 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PIP_ROOT_USER_ACTION", "ignore")
+    sys.exit(main())
