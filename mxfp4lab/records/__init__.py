@@ -1,0 +1,49 @@
+"""Records: what a trial is, how it reaches the disk, and how a later run finds it again.
+
+One JSON line per trial in ``outputs/runs/<run_id>/trials-<worker>.jsonl``, appended and flushed the moment it is
+known, and one ``run.json`` per run. Nothing written is ever rewritten; a re-run reads every earlier run and does
+only what is missing.
+"""
+
+from mxfp4lab.records.environment import KNOB_NAMES, current_knobs, environment, git_state
+from mxfp4lab.records.log import (
+    RecordsError,
+    TrialLog,
+    find_trial_files,
+    new_run_id,
+    read_all_trials,
+    read_trials,
+    write_run_json,
+)
+from mxfp4lab.records.trial import (
+    SCHEMA,
+    Counts,
+    Evidence,
+    LaunchCounts,
+    Status,
+    Trial,
+    canonical_json,
+    content_hash,
+)
+
+__all__ = [
+    "KNOB_NAMES",
+    "SCHEMA",
+    "Counts",
+    "Evidence",
+    "LaunchCounts",
+    "RecordsError",
+    "Status",
+    "Trial",
+    "TrialLog",
+    "canonical_json",
+    "content_hash",
+    "current_knobs",
+    "environment",
+    "find_trial_files",
+    "git_state",
+    "new_run_id",
+    "read_all_trials",
+    "read_trials",
+    "write_run_json",
+]

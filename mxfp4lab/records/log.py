@@ -1,0 +1,225 @@
+"""Trials on disk: append-only JSON lines, read back with care.
+
+Whatever a file holds (a torn last line after a kill, another program's JSON, another version's rows, the same row
+twice), every good row before and after it counts, and what was skipped is said once per file and kind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from mxfp4lab.records.trial import SCHEMA, Trial
+from mxfp4lab.shapes import Shape
+
+MAX_LINE_BYTES = 4 << 20
+"""A longer line is not one of ours (a trial with counts of three launches is about 3 kB)."""
+
+
+MAX_KINDS = 8
+"""Distinct reasons told per file; a foreign file of a million rows shall not answer with a million warnings."""
+
+
+class RecordsError(ValueError):
+    """Records cannot be written or read as a whole; the message is one line for the user."""
+
+
+def new_run_id(kind: str, now: datetime | None = None) -> str:
+    """``20261129T155959-tune-3fa2``: sorts by time; the random tail keeps two runs of one second apart."""
+    now = now or datetime.now(UTC)
+    if not re.fullmatch(r"[A-Za-z0-9_.-]+", kind):
+        raise ValueError(f"kind: {kind!r}; allowed: letters, digits, '_', '.', '-'")
+    return f"{now:%Y%m%dT%H%M%S}-{kind}-{secrets.token_hex(2)}"
+
+
+def write_run_json(run_folder: Path, content: Mapping[str, Any]) -> Path:
+    """Write ``run.json`` once per run, whole or not at all.
+
+    Raises:
+        RecordsError: it is there already, or the folder cannot be written.
+    """
+    path = Path(run_folder) / "run.json"
+    try:
+        text = json.dumps({"schema": SCHEMA, **content}, indent=1, allow_nan=False) + "\n"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            raise RecordsError(f"{path} exists: a run is described once")
+        temporary = path.with_name(f".run.json.{os.getpid()}")
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise RecordsError(f"cannot write {path}: {error.strerror or error}") from None
+    return path
+
+
+class TrialLog:
+    """Append trials to one worker's file; each is on its way to the disk when `append` returns.
+
+    A line is handed to the operating system in one write on a descriptor opened for appending, so that killing the
+    process at any moment leaves at most one torn line, the last.
+    """
+
+    def __init__(self, run_folder: Path, worker: str = "main") -> None:
+        if not re.fullmatch(r"[A-Za-z0-9_.-]+", worker):
+            raise ValueError(f"worker: {worker!r}; allowed: letters, digits, '_', '.', '-'")
+        self.path = Path(run_folder) / f"trials-{worker}.jsonl"
+        self.worker = worker
+        self._torn = False
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._descriptor: int | None = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            self._torn = not _ends_with_newline(self.path)
+        except OSError as error:
+            raise RecordsError(f"cannot write {self.path}: {error.strerror or error}") from None
+
+    def append(self, trial: Trial) -> None:
+        """Write one row.
+
+        Raises:
+            RecordsError: the disk is full, the file too large, or the log closed; earlier rows are untouched.
+        """
+        if self._descriptor is None:
+            raise RecordsError(f"{self.path} is closed")
+        # After a torn line a newline first: the torn row stays lost, this one is not glued to it.
+        data = (("\n" if self._torn else "") + trial.to_line()).encode()
+        try:
+            written = os.write(self._descriptor, data)
+        except OSError as error:
+            raise RecordsError(f"cannot write {self.path}: {error.strerror or error}") from None
+        self._torn = written != len(data)
+        if self._torn:
+            raise RecordsError(f"cannot write {self.path}: only {written} of {len(data)} bytes were taken (disk full?)")
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __enter__(self) -> TrialLog:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _ends_with_newline(path: Path) -> bool:
+    with path.open("rb") as handle:
+        size = handle.seek(0, os.SEEK_END)
+        if size == 0:
+            return True
+        handle.seek(size - 1)
+        return handle.read(1) == b"\n"
+
+
+def read_trials(path: Path | str, shape: Shape | None = None) -> tuple[list[Trial], list[str]]:
+    """Read one file of trials.
+
+    Args:
+        path: a ``trials-*.jsonl``.
+        shape: keep only this shape's rows. Lines of other shapes are passed over unread, which is what makes a
+            resume over a million rows quick.
+
+    Returns:
+        (trials in file order, of equal identity the last, and warnings: one line per kind of thing skipped).
+    """
+    path = Path(path)
+    kept: dict[str, Trial] = {}
+    skipped: dict[str, list[int]] = {}
+    repeated = 0
+    wanted = None if shape is None else _shape_pattern(shape)
+    try:
+        with path.open("rb") as handle:
+            for number, line in _lines(handle):
+                if wanted is not None and len(line) <= MAX_LINE_BYTES and not wanted.search(line):
+                    # Even an unread line must not hide a torn end: the file's last byte says so.
+                    if not line.endswith(b"\n"):
+                        skipped.setdefault("torn last line", []).append(number)
+                    continue
+                trial, why = _parse_line(line)
+                if trial is None:
+                    if why:
+                        kind = why if why in skipped or len(skipped) < MAX_KINDS else "other reasons"
+                        skipped.setdefault(kind, []).append(number)
+                    continue
+                if shape is not None and trial.shape != shape:
+                    continue
+                identity = trial.identity
+                if identity in kept:
+                    repeated += 1
+                    del kept[identity]  # the later row takes the later place
+                kept[identity] = trial
+    except OSError as error:
+        return list(kept.values()), [f"{path}: cannot read: {error.strerror or error}"]
+    warnings = [_skip_text(path, why, lines) for why, lines in skipped.items()]
+    if repeated:
+        warnings.append(f"{path}: {repeated} repeated row{'s' * (repeated > 1)}, the last of each counts")
+    return list(kept.values()), warnings
+
+
+def find_trial_files(outputs: Path | str) -> list[Path]:
+    """Every worker's file of every run under ``<outputs>/runs``, oldest run first."""
+    return sorted(Path(outputs).glob("runs/*/trials-*.jsonl"))
+
+
+def read_all_trials(
+    outputs: Path | str, shape: Shape | None = None, extra: Iterable[Path] = ()
+) -> tuple[dict[str, Trial], list[str]]:
+    """Every trial of every run, identity -> the latest row; what a re-run need not do again.
+
+    Args:
+        outputs: the folder that holds ``runs/``.
+        shape: as in `read_trials`.
+        extra: further files, e.g. records committed with the repository; rows under ``outputs`` win over them.
+    """
+    trials: dict[str, Trial] = {}
+    warnings: list[str] = []
+    for path in [*extra, *find_trial_files(outputs)]:
+        found, said = read_trials(path, shape)
+        trials.update((trial.identity, trial) for trial in found)
+        warnings += said
+    return trials, warnings
+
+
+def _lines(handle: Any) -> Iterator[tuple[int, bytes]]:
+    number = 0
+    while line := handle.readline(MAX_LINE_BYTES + 1):
+        number += 1
+        if len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
+            while (rest := handle.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
+                pass
+        yield number, line
+
+
+def _parse_line(line: bytes) -> tuple[Trial | None, str]:
+    if not line.strip():
+        return None, ""
+    if len(line) > MAX_LINE_BYTES:
+        return None, f"line longer than {MAX_LINE_BYTES >> 20} MiB"
+    whole = line.endswith(b"\n")
+    try:
+        data = json.loads(line, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return None, "not JSON" if whole else "torn last line"
+    try:
+        return Trial.from_dict(data), ""
+    except ValueError as error:
+        return None, f"not a trial ({error})"
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} in JSON")
+
+
+def _shape_pattern(shape: Shape) -> re.Pattern[bytes]:
+    return re.compile(rb'"m":\s*%d,\s*"n":\s*%d,\s*"k":\s*%d\b' % (shape.m, shape.n, shape.k))
+
+
+def _skip_text(path: Path, why: str, lines: list[int]) -> str:
+    where = ", ".join(map(str, lines[:3])) + (", ..." if len(lines) > 3 else "")
+    return f"{path}: skipped {len(lines)} line{'s' * (len(lines) > 1)} ({where}): {why}"
