@@ -1,0 +1,25 @@
+"""Where the data files that travel with the source tree lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+REPO_ROOT = Path(__file__).resolve().parents[1]
+
+
+def data_path(name: str) -> Path:
+    """The path of a file under `data/`, independent of the working directory.
+
+    Args:
+        name: path relative to `data/`, for example `"golden/golden_mxfp4_quant_op.npz"`.
+
+    Returns:
+        The absolute path of an existing file or folder.
+
+    Raises:
+        ValueError: if there is no such file; the message names the folder that was searched.
+    """
+    path = REPO_ROOT / "data" / name
+    if not path.exists():
+        raise ValueError(f"name={name!r}: no such file under {REPO_ROOT / 'data'}")
+    return path
