@@ -122,8 +122,8 @@ def read_trials(path: Path | str, shape: Shape | None = None) -> tuple[list[Tria
 
     Args:
         path: a ``trials-*.jsonl``.
-        shape: keep only this shape's rows. Lines of other shapes are passed over unread, which is what makes a
-            resume over a million rows quick.
+        shape: keep only this shape's rows. Lines in our own spacing (no space after a colon) that do not hold this
+            shape's text are passed over unread, which is what makes a resume over a million rows quick.
 
     Returns:
         (trials in file order, of equal identity the last, and warnings: one line per kind of thing skipped).
@@ -132,11 +132,11 @@ def read_trials(path: Path | str, shape: Shape | None = None) -> tuple[list[Tria
     kept: dict[str, Trial] = {}
     skipped: dict[str, list[int]] = {}
     repeated = 0
-    wanted = None if shape is None else _shape_pattern(shape)
+    needle = b"" if shape is None else b'"m":%d,"n":%d,"k":%d' % shape.as_tuple
     try:
         with path.open("rb") as handle:
             for number, line in _lines(handle):
-                if wanted is not None and len(line) <= MAX_LINE_BYTES and not wanted.search(line):
+                if needle not in line and b'": ' not in line and len(line) <= MAX_LINE_BYTES:
                     # Even an unread line must not hide a torn end: the file's last byte says so.
                     if not line.endswith(b"\n"):
                         skipped.setdefault("torn last line", []).append(number)
@@ -203,7 +203,7 @@ def _parse_line(line: bytes) -> tuple[Trial | None, str]:
         return None, f"line longer than {MAX_LINE_BYTES >> 20} MiB"
     whole = line.endswith(b"\n")
     try:
-        data = json.loads(line, parse_constant=_refuse_constant)
+        data = _DECODER.decode(line.decode())
     except (ValueError, RecursionError):
         return None, "not JSON" if whole else "torn last line"
     try:
@@ -216,8 +216,7 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} in JSON")
 
 
-def _shape_pattern(shape: Shape) -> re.Pattern[bytes]:
-    return re.compile(rb'"m":\s*%d,\s*"n":\s*%d,\s*"k":\s*%d\b' % (shape.m, shape.n, shape.k))
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def _skip_text(path: Path, why: str, lines: list[int]) -> str:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 from mxfp4lab.shapes import Shape
@@ -296,13 +297,16 @@ def _shape_dict(shape: Shape) -> dict[str, int]:
 
 def _shape_from(data: Any) -> Shape:
     data = _mapping("shape", data)
-    if set(data) != {"m", "n", "k"}:
+    if data.keys() != {"m", "n", "k"}:
         raise ValueError(f"shape: {dict(data)!r} does not have exactly m, n, k")
-    return Shape(_int("shape.m", data["m"]), _int("shape.n", data["n"]), _int("shape.k", data["k"]))
+    return _shape(_int("shape.m", data["m"]), _int("shape.n", data["n"]), _int("shape.k", data["k"]))
+
+
+_shape = lru_cache(maxsize=256)(Shape)  # a file of a million rows names few shapes
 
 
 def _mapping(name: str, value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
+    if type(value) is not dict and not isinstance(value, Mapping):  # the first test is the quick one
         raise ValueError(f"{name}: {type(value).__name__} where an object is expected")
     return value
 
