@@ -264,10 +264,9 @@ def test_run_ids_of_one_second_differ() -> None:
 def test_environment_names_what_changes_results(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPTIMIZE_EPILOGUE", "1")
     monkeypatch.setenv("HIP_API_TOKEN", "hush")
-    monkeypatch.delenv("TRITON_DEFAULT_FP_FUSION", raising=False)
-    found = records.environment("MI355X")
+    found = records.environment("MI355X", {"TRITON_DEFAULT_FP_FUSION": "1"})
     assert found["device"] == "MI355X" and "triton" in found["packages"]
-    assert found["knobs"]["OPTIMIZE_EPILOGUE"] == "1" and found["knobs"]["TRITON_DEFAULT_FP_FUSION"] == "1"
+    assert found["variables"]["OPTIMIZE_EPILOGUE"] == "1" and found["knobs"] == {"TRITON_DEFAULT_FP_FUSION": "1"}
     assert "hush" not in json.dumps(found)
 
 

@@ -5,7 +5,7 @@ known, and one ``run.json`` per run. Nothing written is ever rewritten; a re-run
 only what is missing.
 """
 
-from mxfp4lab.records.environment import KNOB_NAMES, current_knobs, environment, git_state
+from mxfp4lab.records.environment import environment, git_state
 from mxfp4lab.records.log import (
     RecordsError,
     TrialLog,
@@ -27,7 +27,6 @@ from mxfp4lab.records.trial import (
 )
 
 __all__ = [
-    "KNOB_NAMES",
     "SCHEMA",
     "Counts",
     "Evidence",
@@ -38,7 +37,6 @@ __all__ = [
     "TrialLog",
     "canonical_json",
     "content_hash",
-    "current_knobs",
     "environment",
     "find_trial_files",
     "git_state",

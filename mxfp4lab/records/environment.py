@@ -9,22 +9,10 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
-
-KNOB_NAMES = (
-    "AMDGCN_USE_BUFFER_OPS",
-    "HIP_FORCE_DEV_KERNARG",
-    "OPTIMIZE_EPILOGUE",
-    "PYTORCH_ROCM_ARCH",
-    "TRITON_DEFAULT_FP_FUSION",
-    "TRITON_HIP_USE_ASYNC_COPY",
-    "TRITON_HIP_USE_BLOCK_PINGPONG",
-    "TRITON_HIP_GLOBAL_PREFETCH",
-    "TRITON_HIP_LOCAL_PREFETCH",
-)
-"""Environment variables that change the generated code or a launch: part of a trial's identity."""
 
 _RECORDED_PREFIXES = ("TRITON_", "AMDGCN_", "HIP_", "HSA_", "ROCR_", "CUDA_", "PYTORCH_", "MXFP4LAB_", "LLVM_")
 _RECORDED_NAMES = ("OPTIMIZE_EPILOGUE", "POPCORN_SEED", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -42,21 +30,12 @@ _PACKAGES = (
 )
 
 
-def current_knobs() -> dict[str, str]:
-    """The knobs that are set now, name -> value.
-
-    ``TRITON_DEFAULT_FP_FUSION`` counts as ``"1"`` where unset: the default of Triton 3.6 to 3.9, which 3.10 flips.
-    """
-    knobs = {name: os.environ[name] for name in KNOB_NAMES if os.environ.get(name)}
-    knobs.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
-    return dict(sorted(knobs.items()))
-
-
-def environment(device: str = "") -> dict[str, Any]:
+def environment(device: str = "", knobs: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Everything about this process and machine that a reader of the records may ask for, as plain JSON values.
 
     Args:
         device: name of the GPU that the run measures on; ``""`` where it has none.
+        knobs: the toolchain's knobs as the run sees them, defaults included (`toolchain.current_knobs`).
     """
     variables = {
         name: value
@@ -78,7 +57,7 @@ def environment(device: str = "") -> dict[str, Any]:
         "rocm_version": _first_line("/opt/rocm/.info/version"),
         "cuda_version": _loaded_torch("cuda"),
         "hip_version": _loaded_torch("hip"),
-        "knobs": current_knobs(),
+        "knobs": dict(knobs or {}),
         "variables": variables,
         "git": git_state(),
     }
