@@ -1,0 +1,261 @@
+"""The task's inputs, reference and acceptance, against arithmetic done by hand."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from mxfp4lab.exactness import (
+    input_sum_bits,
+    quantize_with_old_ties,
+    rounding_differences,
+    sum_bits,
+    tie_mask,
+)
+from mxfp4lab.formats import decode_e2m1, dequantize_mxfp4, quantize_mxfp4, unpack_fp4
+from mxfp4lab.layouts import e8m0_unshuffle, shuffle_weight
+from mxfp4lab.problem import (
+    INPUT_NAMES,
+    check_output,
+    generate_input,
+    input_dict,
+    input_from,
+    matmul_dequantized,
+    reference_gemm,
+    reference_output,
+)
+from mxfp4lab.shapes import BENCHMARK_SHAPES, TEST_SHAPES, Shape
+
+BF16 = torch.bfloat16
+
+
+def small_input(m=5, n=32, k=192, seed=11):
+    return generate_input((m, n, k), seed)
+
+
+def test_inputs_have_the_tasks_form_and_order():
+    a, b, b_q, b_shuffle, b_scale_sh = generate_input("8,2112,7168", 124)
+    assert (a.shape, a.dtype) == ((8, 7168), BF16)
+    assert (b.shape, b.dtype) == ((2112, 7168), BF16)
+    assert (b_q.shape, b_q.dtype) == ((2112, 3584), torch.uint8)
+    assert b_shuffle.equal(shuffle_weight(b_q))
+    assert b_scale_sh.shape == (2304, 224)
+    expected_q, expected_scale = quantize_mxfp4(b)
+    assert b_q.equal(expected_q)
+    assert e8m0_unshuffle(b_scale_sh, 2112, 224).equal(expected_scale)
+    generator = torch.Generator().manual_seed(124)  # one generator, A first
+    assert a.equal(torch.randn((8, 7168), dtype=BF16, generator=generator))
+    assert b.equal(torch.randn((2112, 7168), dtype=BF16, generator=generator))
+
+
+def test_padding_of_the_scales_is_zero():
+    data = small_input(n=32, k=192)
+    whole = e8m0_unshuffle(data[4])
+    assert whole.shape == (256, 8)
+    assert (whole[32:] == 0).all()
+    assert (whole[:, 6:] == 0).all()
+
+
+def test_a_seed_decides_every_byte_and_names_bind_in_order():
+    first, again, other = small_input(), small_input(), small_input(seed=12)
+    assert all(x.equal(y) for x, y in zip(first, again, strict=True))
+    assert not first[0].equal(other[0])
+    named = input_dict((5, 32, 192), 11)
+    assert tuple(named) == INPUT_NAMES
+    assert all(named[name].equal(x) for name, x in zip(INPUT_NAMES, first, strict=True))
+
+
+def test_task_dtypes_are_views_of_the_same_bytes():
+    plain = small_input()
+    typed = generate_input((5, 32, 192), 11, task_dtypes=True)
+    assert [t.dtype for t in typed] == [
+        BF16, BF16, torch.float4_e2m1fn_x2, torch.float4_e2m1fn_x2, torch.float8_e8m0fnu,
+    ]  # fmt: skip
+    for x, y in zip(plain[2:], typed[2:], strict=True):
+        assert x.equal(y.view(torch.uint8))
+    assert reference_output(typed).equal(reference_output(plain))
+
+
+@pytest.mark.parametrize("k", [64, 192, 512, 1664])
+@pytest.mark.parametrize("m", [1, 5, 33])
+def test_reference_is_the_exact_sum_rounded_to_bf16(m, k):
+    a, _, b_q, b_shuffle, b_scale_sh = data = generate_input((m, 32, k), 100 * m + k)
+    c = reference_output(data)
+    assert (c.shape, c.dtype) == ((m, 32), BF16)
+    assert c.equal(reference_gemm(a, b_shuffle, b_scale_sh, shuffled=True))
+    a_q, a_scale = quantize_mxfp4(a)
+    b_scale = e8m0_unshuffle(b_scale_sh, 32, k // 32)
+    for i, j in {(0, 0), (m - 1, 31), (m // 2, 7)}:
+        total = Fraction(0)
+        for block in range(k // 32):
+            span = slice(16 * block, 16 * block + 16)
+            products = decode_e2m1(unpack_fp4(a_q[i, span])) * decode_e2m1(unpack_fp4(b_q[j, span]))
+            exponent = int(a_scale[i, block]) + int(b_scale[j, block]) - 254
+            total += sum(Fraction(float(p)) for p in products) * Fraction(2) ** exponent
+        assert float(c[i, j]) == float(torch.tensor(float(total)).to(BF16))
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: generate_input((5, 33, 192), 1), "n=33 must be a multiple of 32"),
+        (lambda: generate_input((5, 32, 96), 1), "k=96 must be a multiple of 64"),
+        (lambda: generate_input((5, 32, 192), -1), "seed=-1"),
+        (lambda: generate_input((5, 32, 192), 1.5), "seed=1.5"),
+        (lambda: generate_input((5, 32, 192), True), "seed=True"),
+        (lambda: input_from(torch.zeros(2, 64), torch.zeros(32, 64, dtype=BF16)), "a is torch.float32"),
+        (lambda: input_from(torch.zeros(2, 64, dtype=BF16), torch.zeros(32, 128, dtype=BF16)), "must be equal"),
+        (lambda: reference_gemm(small_input(k=64)[0], small_input()[2], small_input()[4]), "need [M, K] and [N, K"),
+    ],
+)
+def test_bad_requests_are_refused_by_name(call, says):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert says in str(error.value)
+
+
+# ---- acceptance -----------------------------------------------------------------------------------------------------
+
+
+def test_the_reference_itself_passes():
+    ref = reference_output(small_input())
+    check = check_output(ref.clone(), ref)
+    assert check.passed
+    assert check.task_accepts
+    assert (check.bf16_identical_fraction, check.max_abs_err, check.mismatches) == (1.0, 0.0, 0)
+    assert check.first_mismatch is None
+
+
+def test_tolerance_is_evaluated_in_bf16_as_the_task_does():
+    ref = torch.tensor([[100.0, 1.0]], dtype=BF16)
+    # 0.01 + 0.01 * 100 = 1.01 is not a bf16: it becomes 1.0078125, and the difference of 101 and 100 is 1
+    assert check_output(torch.tensor([[101.0, 1.0]], dtype=BF16), ref).passed
+    assert not check_output(torch.tensor([[101.5, 1.0]], dtype=BF16), ref).passed
+    # 1.0234375 - 1 = 0.0234375 > 0.02 = bf16 0.0200195; 1.015625 passes
+    check = check_output(torch.tensor([[100.0, 1.0234375]], dtype=BF16), ref)
+    assert (check.passed, check.mismatches, check.first_mismatch) == (False, 1, (0, 1))
+    assert "first at (0, 1): 1.02344 where 1 is expected" in check.message
+    assert check.bf16_identical_fraction == 0.5
+    close = check_output(torch.tensor([[100.0, 1.015625]], dtype=BF16), ref)
+    assert close.passed
+    assert close.bf16_identical_fraction == 0.5
+    assert close.max_abs_err == 0.015625
+
+
+@pytest.mark.parametrize(
+    ("c", "ref", "accepted"),
+    [
+        (math.nan, math.nan, True),
+        (math.nan, 1.0, False),
+        (1.0, math.nan, False),
+        (math.inf, math.inf, True),
+        (math.inf, -math.inf, False),
+        (math.inf, 1.0, False),
+        (3e38, math.inf, False),
+        (-0.0, 0.0, True),
+    ],
+)
+def test_nan_and_infinity_must_be_in_the_same_places(c, ref, accepted):
+    check = check_output(torch.tensor([[c, 1.0]], dtype=BF16), torch.tensor([[ref, 1.0]], dtype=BF16))
+    assert check.passed == check.task_accepts == accepted
+    assert check.max_abs_err == 0.0
+    assert check.bf16_identical_fraction == (1.0 if accepted and c != 0 else 0.5)
+
+
+def test_shape_and_dtype_are_verdicts():
+    ref = reference_output(small_input())
+    wrong_shape = check_output(ref[:4], ref)
+    assert not wrong_shape.passed
+    assert not wrong_shape.task_accepts
+    assert wrong_shape.message == "shape (4, 32) where (5, 32) is expected"
+    as_float = check_output(ref.float(), ref)
+    assert not as_float.passed
+    assert as_float.task_accepts
+    assert "the task itself does not check the dtype" in as_float.message
+    assert not check_output(None, ref).passed
+
+
+# ---- exactness and ties ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("case", "bits"),
+    [
+        (BENCHMARK_SHAPES[0], 14.61),
+        (BENCHMARK_SHAPES[2], 14.62),
+        (TEST_SHAPES[3], 14.68),
+        (TEST_SHAPES[1], 16.10),
+    ],
+    ids=str,
+)
+def test_task_sums_fit_an_fp32_accumulator(case, bits):
+    data = generate_input(case.shape, case.seed)
+    assert round(input_sum_bits(data), 2) == bits
+    a_q, a_scale = quantize_mxfp4(data[0])
+    n, k = case.shape.n, case.shape.k
+    a, b = dequantize_mxfp4(a_q, a_scale), dequantize_mxfp4(data[2], e8m0_unshuffle(data[4], n, k // 32))
+    shuffled_k = torch.randperm(k, generator=torch.Generator().manual_seed(0))
+    in_another_order = (a[:, shuffled_k] @ b[:, shuffled_k].T).to(BF16)
+    assert in_another_order.equal(reference_output(data))
+
+
+def test_sum_bits_of_a_hand_made_sum():
+    a, b = torch.zeros(1, 64), torch.zeros(1, 64)
+    a[0, 0], a[0, 33] = 6.0, 2.0**-20  # block scales 2^0 and 2^-22: the small value is 4 * 2^-22
+    b[0, 0], b[0, 33] = 6.0, 6.0
+    bits = sum_bits(*quantize_mxfp4(a), *quantize_mxfp4(b))
+    # A counts in 2^-20, B in 2^1; the largest sum is 36 + 6 * 2^-20
+    assert bits == pytest.approx(math.log2(36 + 6 * 2.0**-20) + 20 - 1, abs=1e-12)
+    assert sum_bits(*quantize_mxfp4(torch.zeros(1, 64)), *quantize_mxfp4(b)) == 0.0
+
+
+def test_wide_exponents_need_more_bits_than_fp32_has_and_the_order_shows():
+    generator = torch.Generator().manual_seed(5)
+    a = torch.randn(4, 2048, generator=generator) * torch.exp2(
+        torch.randint(-12, 12, (4, 64), generator=generator).float().repeat_interleave(32, dim=1)
+    )
+    b = torch.randn(32, 2048, generator=generator)
+    a_q, a_scale = quantize_mxfp4(a)
+    b_q, b_scale = quantize_mxfp4(b)
+    assert sum_bits(a_q, a_scale, b_q, b_scale) > 24
+    x, y = dequantize_mxfp4(a_q, a_scale), dequantize_mxfp4(b_q, b_scale)
+
+    def in_sequence(order: slice) -> torch.Tensor:  # numpy adds in float32, one after the other; torch does not
+        products = (x[:, None] * y[None]).numpy()[..., order]
+        return torch.from_numpy(np.add.accumulate(products, axis=-1)[..., -1])
+
+    forward, backward = in_sequence(slice(None)), in_sequence(slice(None, None, -1))
+    assert not forward.equal(backward)
+    exact = matmul_dequantized(a_q, a_scale, b_q, b_scale)
+    assert check_output(forward.to(BF16), exact).bf16_identical_fraction > 0.9
+
+
+def test_ties_of_a_known_block():
+    x = torch.tensor([6.0, 0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0, -0.25, 0.2500001, 1.0] + [0.0] * 21)
+    assert tie_mask(x).nonzero()[:, 0].tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert rounding_differences(x).nonzero()[:, 0].tolist() == [1, 3, 5, 7, 8]
+    new, old = quantize_mxfp4(x)[0], quantize_mxfp4(x, rounding="half_away")[0]
+    assert quantize_with_old_ties(x, [])[0].equal(new)
+    assert quantize_with_old_ties(x, range(5))[0].equal(old)
+    one = unpack_fp4(quantize_with_old_ties(x, [1])[0])
+    assert (one != unpack_fp4(new)).nonzero()[:, 0].tolist() == [3]
+    with pytest.raises(ValueError, match="there are 5 elements"):
+        quantize_with_old_ties(x, [5])
+
+
+def test_one_tie_rounded_the_old_way_breaks_thousands_of_outputs():
+    shape = Shape(64, 7168, 2048)
+    a, _, b_q, _, b_scale_sh = data = generate_input(shape, 687)
+    b_scale = e8m0_unshuffle(b_scale_sh, shape.n, shape.k // 32)
+    ref = reference_output(data)
+    assert int(tie_mask(a).sum()) == 1472
+    assert int(rounding_differences(a).sum()) == 843
+    one = check_output(matmul_dequantized(*quantize_with_old_ties(a, [0]), b_q, b_scale), ref)
+    assert (one.passed, one.mismatches) == (False, 3845)
+    every = check_output(reference_gemm(a, b_q, b_scale_sh, rounding="half_away"), ref)
+    assert every.mismatches == 373034
+    unquantized = check_output((a.double() @ dequantize_mxfp4(b_q, b_scale, torch.float64).T).float().to(BF16), ref)
+    # the sum of unquantized A is not exact: how many elements sit at the tolerance's edge depends on its order
+    assert abs(unquantized.mismatches - 432206) < 20
