@@ -1,0 +1,109 @@
+"""What a notebook needs around its cells: parameters, run card, progress, and its results. Knows Jupyter.
+
+A notebook's first code cell (tag ``parameters``) holds plain defaults; its second calls `start`, which reads the
+parameters by type, stops on an unknown or misspelt one, and shows the run card.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from mxfp4lab.notebook import parameters as kinds
+from mxfp4lab.notebook.card import RunCard, shown_path
+from mxfp4lab.notebook.parameters import Parameter, ParameterError, read_parameters
+from mxfp4lab.notebook.progress import LiveView, Progress
+from mxfp4lab.notebook.session import cell_history, ipython, is_live
+from mxfp4lab.paths import REPO_ROOT
+
+__all__ = [
+    "REPO_ROOT",
+    "STANDARD",
+    "LiveView",
+    "Parameter",
+    "ParameterError",
+    "Progress",
+    "RunCard",
+    "Session",
+    "is_live",
+    "kinds",
+    "read_parameters",
+    "shown_path",
+    "start",
+]
+
+
+def _variants() -> tuple[str, ...]:
+    from mxfp4lab.plan import VARIANTS
+
+    return tuple(VARIANTS)
+
+
+STANDARD: dict[str, Any] = {
+    "shape": kinds.shape("M,N,K of the GEMM"),
+    "variant": lambda: kinds.choice(_variants(), "which implementation"),
+    "variants": lambda: kinds.names(_variants(), "which implementations are searched"),
+    "backend": kinds.choice(("auto", "emulator", "gpu"), "auto: the GPU if there is one, else the emulator"),
+    "workers": kinds.whole(1, 1024, "processes that compile; auto: one per core", auto=0),
+    "seed": kinds.whole(0, 2**63 - 1, "seed of the task's inputs; auto: the task's own for the shape", auto=-1),
+    "out": kinds.folder("where records, figures and the submission go"),
+    "smoke": kinds.switch("true: the smallest run that touches everything"),
+}
+"""The parameters that several notebooks share, each declared here once; a callable is made when it is asked for."""
+
+
+class Session(SimpleNamespace):
+    """The parameters of a run as attributes, and its card."""
+
+    card: RunCard
+
+
+def start(
+    namespace: Mapping[str, Any], title: str, standard: str = "", *, device: str = "", **own: Parameter
+) -> Session:
+    """Read the notebook's parameters, show the run card, and return the parameters.
+
+    Args:
+        namespace: the notebook's ``globals()``.
+        title: what the run card is headed with.
+        standard: names out of `STANDARD`, separated by spaces.
+        device: name of the GPU that the run will measure on.
+        **own: parameters that only this notebook has.
+
+    Returns:
+        the parsed values as attributes.
+
+    Raises:
+        ParameterError: see `read_parameters`.
+    """
+    declared: dict[str, Parameter] = {}
+    for name in standard.split():
+        if name not in STANDARD:
+            raise ValueError(f"standard: {name!r}; allowed: {', '.join(STANDARD)}")
+        found = STANDARD[name]
+        declared[name] = found if isinstance(found, Parameter) else found()
+    declared.update(own)
+    values = read_parameters(namespace, declared, cell_history())
+    card = RunCard(
+        title=title,
+        parameters=values,
+        environment=_environment(device),
+        folder=values.get("out") if isinstance(values.get("out"), Path) else None,
+        help={name: parameter.help for name, parameter in declared.items()},
+    )
+    if ipython() is not None:
+        from IPython.display import display
+
+        display(card)
+    else:
+        print(card)
+    return Session(card=card, **values)
+
+
+def _environment(device: str) -> dict[str, Any]:
+    from mxfp4lab.records import environment
+    from mxfp4lab.toolchain.knobs import current_knobs
+
+    return environment(device, current_knobs())
