@@ -1,0 +1,331 @@
+"""The plan: which kernels run on which buffers, with which grid and constants. Pure data, nothing is compiled or run.
+
+One plan is compiled, emulated, executed, timed, predicted and exported by rooms that do not know each other. Only this
+module knows what a variant is made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from mxfp4lab.config import (
+    VARIANT_TRAITS,
+    GemmConfig,
+    VariantTraits,
+    config_errors,
+    effective_split,
+    needed_offset_bits,
+    resolved_a_mode,
+    resolved_scale_load,
+    resolved_specialize,
+)
+from mxfp4lab.kernels import gemm, quantize, reduce
+from mxfp4lab.shapes import Shape, parse_shape
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tensor of the plan.
+
+    Attributes:
+        name: unique in the plan.
+        shape: elements, row-major and contiguous.
+        dtype: "bf16", "u8", "f32" or "i32".
+        role: "input" (given), "workspace" (kept between calls) or "output" (new on every call).
+        fill: None for uninitialised memory, else what every element holds before the first launch of the first call.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    role: str
+    fill: int | None = None
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        total = 1
+        for size in self.shape:
+            total *= size
+        return total
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return self.elements * {"bf16": 2, "u8": 1, "f32": 4, "i32": 4}[self.dtype]
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A pointer argument: the start of a buffer."""
+
+    buffer: str
+
+
+@dataclass(frozen=True)
+class TritonLaunch:
+    """One launch of a Triton kernel.
+
+    Attributes:
+        name: the entry point.
+        fn: the ``triton.JITFunction``.
+        grid: programs along x, y, z.
+        args: (parameter, value) of run-time parameters in signature order.
+        constants: (parameter, value) of constexpr parameters.
+        options: (option, value) for the compiler: num_warps, num_stages, waves_per_eu, matrix_instr_nonkdim.
+    """
+
+    name: str
+    fn: Any
+    grid: tuple[int, int, int]
+    args: tuple[tuple[str, Ref | int | float], ...]
+    constants: tuple[tuple[str, Any], ...]
+    options: tuple[tuple[str, int | str], ...]
+
+
+@dataclass(frozen=True)
+class CodeObjectLaunch:
+    """One launch of a prebuilt code object.
+
+    Attributes:
+        name: the kernel's symbol.
+        code_object: where it lies, as ``oracle`` names it.
+        grid: workgroups along x, y, z.
+        block: threads of a workgroup.
+        args: kernel argument segment as (byte offset, size in bytes, value).
+    """
+
+    name: str
+    code_object: str
+    grid: tuple[int, int, int]
+    block: int
+    args: tuple[tuple[int, int, Ref | int | float], ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that is needed to compute C from the task's five inputs.
+
+    Attributes:
+        output: the buffer that holds C; where it has more rows than M, C is its first M rows.
+    """
+
+    variant: str
+    config: GemmConfig
+    shape: Shape
+    arch: str
+    buffers: tuple[Buffer, ...]
+    launches: tuple[TritonLaunch | CodeObjectLaunch, ...]
+    output: str = "c"
+
+    def buffer(self, name: str) -> Buffer:
+        """The buffer of that name."""
+        for buffer in self.buffers:
+            if buffer.name == name:
+                return buffer
+        raise KeyError(name)
+
+    @property
+    def output_rows(self) -> int:
+        """Rows of the output buffer that are C."""
+        return self.shape.m
+
+
+@dataclass(frozen=True)
+class VariantSpec:
+    """A way to compute C.
+
+    Attributes:
+        about: one line for people.
+        builder: (config, shape, arch, traits) to a plan.
+        traits: what it fixes.
+    """
+
+    name: str
+    about: str
+    builder: Callable[[GemmConfig, Shape, str, str], Plan]
+    traits: VariantTraits
+
+    @property
+    def needs_aiter(self) -> bool:
+        """Whether its GEMM is aiter's prebuilt code object."""
+        return self.traits.needs_aiter
+
+    def default_config(self, shape: Shape, arch: str = "gfx950") -> GemmConfig:
+        """A sensible config for the shape."""
+        return default_config(self.name, shape, arch)
+
+
+def ceil_div(x: int, y: int) -> int:
+    """x / y rounded up."""
+    return -(-x // y)
+
+
+def padded_scale_shape(rows: int, k: int) -> tuple[int, int]:
+    """Shape of shuffled scales: rows padded to 256, columns (K / 32) to 8."""
+    return ceil_div(rows, 256) * 256, ceil_div(k // 32, 8) * 8
+
+
+def input_buffers(shape: Shape) -> tuple[Buffer, ...]:
+    """The task's five inputs."""
+    m, n, k = shape.m, shape.n, shape.k
+    return (
+        Buffer("a", (m, k), "bf16", "input"),
+        Buffer("b", (n, k), "bf16", "input"),
+        Buffer("b_q", (n, k // 2), "u8", "input"),
+        Buffer("b_shuffle", (n, k // 2), "u8", "input"),
+        Buffer("b_scale_sh", padded_scale_shape(n, k), "u8", "input"),
+    )
+
+
+def build_gemm(config: GemmConfig, shape: Shape, arch: str, variant: str) -> Plan:
+    """Plan of the Triton variants: [quantize], GEMM, [reduce]."""
+    traits = VARIANT_TRAITS[variant]
+    m, n, k = shape.m, shape.n, shape.k
+    split = effective_split(config, shape)
+    fused = resolved_a_mode(config, shape, traits) == "fused"
+    constexpr = resolved_specialize(config, traits) == "constexpr"
+    offset_bits = config.offset_bits or needed_offset_bits(config, shape)
+    always = config.masks == "always"
+    buffers = list(input_buffers(shape))
+    launches = []
+    if not fused:
+        buffers += [Buffer("a_q", (m, k // 2), "u8", "workspace"), Buffer("a_scale", (m, k // 32), "u8", "workspace")]
+        launches.append(quantize_launch(config, shape, arch, constexpr, offset_bits))
+    if split > 1:
+        buffers.append(Buffer("partial", (split, m, n), "f32", "workspace"))
+    buffers.append(Buffer("c", (m, n), "bf16", "output"))
+
+    constants: dict[str, Any] = {
+        "BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "BLOCK_K": config.block_k, "SPLIT_K": split,
+        "SPLIT_INNER": config.split_order == "inner", "GROUP_M": config.group_m, "XCDS": config.xcd_remap,
+        "B_SHUFFLED": traits.b_layout == "preshuffled",
+        "SCALES_BY_TILE": resolved_scale_load(config, traits) == "by_tile",
+        "MASK_M": always or m % config.block_m != 0, "MASK_N": always or n % config.block_n != 0,
+        "WRAP_N": config.row_tail == "wrap" and (always or n % config.block_n != 0),
+        "MASK_K": always or k % config.block_k != 0, "ACCUMULATE": config.accumulate,
+        "ASSUME": config.assume == "on" and not constexpr, "OFFSET_BITS": offset_bits,
+        "CACHE": config.cache_modifier, "NUM_STAGES": config.num_stages,
+    }
+    b = Ref("b_shuffle" if traits.b_layout == "preshuffled" else "b_q")
+    pointers: list[tuple[str, Ref]] = [("a_ptr", Ref("a"))]
+    if fused:
+        constants |= {"CONVERT": config.convert, "CONVERT_FIRST": config.load_order == "convert_first"}
+        fn = gemm.gemm_fused_constexpr if constexpr else gemm.gemm_fused
+    else:
+        pointers = [("a_ptr", Ref("a_q")), ("a_scale_ptr", Ref("a_scale"))]
+        fn = gemm.gemm_prequant_constexpr if constexpr else gemm.gemm_prequant
+    pointers += [("b_ptr", b), ("b_scale_ptr", Ref("b_scale_sh")), ("out_ptr", Ref("partial" if split > 1 else "c"))]
+    options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
+    if arch == "gfx950":
+        options |= {"waves_per_eu": config.waves_per_eu, "matrix_instr_nonkdim": config.matrix_instr_nonkdim}
+    programs = ceil_div(m, config.block_m) * ceil_div(n, config.block_n) * split
+    launches.append(_launch(fn, (programs, 1, 1), pointers, {"M": m, "N": n, "K": k}, constants, options))
+    if split > 1:
+        launches.append(reduce_launch(config, shape, split, offset_bits))
+    return Plan(variant, config, shape, arch, tuple(buffers), tuple(launches))
+
+
+def quantize_launch(config: GemmConfig, shape: Shape, arch: str, constexpr: bool, offset_bits: int) -> TritonLaunch:
+    """A to e2m1 and row-major scales."""
+    constants = _quantize_constants(config, shape, offset_bits)
+    pointers = [("a_ptr", Ref("a")), ("a_q_ptr", Ref("a_q")), ("a_scale_ptr", Ref("a_scale"))]
+    grid = (ceil_div(shape.m, config.quant_block_m), ceil_div(shape.k, config.quant_block_k), 1)
+    fn = quantize.quantize_rows_constexpr if constexpr else quantize.quantize_rows
+    return _launch(fn, grid, pointers, {"M": shape.m, "K": shape.k}, constants, {"num_warps": config.quant_num_warps})
+
+
+def quantize_shuffle_launch(config: GemmConfig, shape: Shape, offset_bits: int) -> TritonLaunch:
+    """A to e2m1, its scales at their shuffled offsets; the padding is written with zeros."""
+    constants = _quantize_constants(config, shape, offset_bits)
+    rows, columns = padded_scale_shape(shape.m, shape.k)
+    # The grid covers the padding of the shuffled scales: whole groups of 256 rows, columns to a multiple of 8.
+    constants["MASK_M"] = True
+    constants["MASK_K"] = columns * 32 != shape.k or shape.k % config.quant_block_k != 0
+    pointers = [("a_ptr", Ref("a")), ("a_q_ptr", Ref("a_q")), ("a_scale_ptr", Ref("a_scale_sh"))]
+    grid = (ceil_div(rows, config.quant_block_m), ceil_div(columns * 32, config.quant_block_k), 1)
+    sizes = {"M": shape.m, "K": shape.k, "scale_rows": rows}
+    return _launch(quantize.quantize_rows_shuffled, grid, pointers, sizes, constants,
+                   {"num_warps": config.quant_num_warps})
+
+
+def _quantize_constants(config: GemmConfig, shape: Shape, offset_bits: int) -> dict[str, Any]:
+    always = config.masks == "always"
+    return {
+        "CONVERT": config.convert, "BLOCK_M": config.quant_block_m, "BLOCK_K": config.quant_block_k,
+        "MASK_M": always or shape.m % config.quant_block_m != 0,
+        "MASK_K": always or shape.k % config.quant_block_k != 0, "OFFSET_BITS": offset_bits,
+    }
+
+
+def reduce_launch(config: GemmConfig, shape: Shape, split: int, offset_bits: int) -> TritonLaunch:
+    """Partial results to C."""
+    m, n = shape.m, shape.n
+    pointers = [("partial_ptr", Ref("partial")), ("c_ptr", Ref("c"))]
+    options = {"num_warps": config.reduce_num_warps}
+    if config.reduce_form == "flat":
+        block = config.reduce_block_m * config.reduce_block_n
+        constants = {"SPLIT_K": split, "BLOCK": block, "OFFSET_BITS": offset_bits}
+        return _launch(reduce.reduce_flat, (ceil_div(m * n, block), 1, 1), pointers, {"elements": m * n}, constants,
+                       options)
+    constants = {
+        "SPLIT_K": split, "BLOCK_S": 1 << (split - 1).bit_length(), "BLOCK_M": config.reduce_block_m,
+        "BLOCK_N": config.reduce_block_n, "BLOCK_FORM": config.reduce_form == "block", "OFFSET_BITS": offset_bits,
+    }
+    grid = (ceil_div(m, config.reduce_block_m), ceil_div(n, config.reduce_block_n), 1)
+    return _launch(reduce.reduce_tiles, grid, pointers, {"M": m, "N": n}, constants, options)
+
+
+def _launch(fn: Any, grid: tuple[int, int, int], pointers: list[tuple[str, Ref]], sizes: dict[str, int],
+            constants: dict[str, Any], options: dict[str, int | str]) -> TritonLaunch:
+    """A launch whose sizes go where the kernel wants them: run-time arguments or constants."""
+    constexprs = {param.name for param in fn.params if param.is_constexpr}
+    named: dict[str, Ref | int] = dict(pointers) | {key: value for key, value in sizes.items() if key not in constexprs}
+    constants = {key: value for key, value in sizes.items() if key in constexprs} | constants
+    args = tuple((param.name, named[param.name]) for param in fn.params if param.name in named)
+    ordered = tuple((param.name, constants[param.name]) for param in fn.params if param.name in constants)
+    return TritonLaunch(fn.__name__, fn, grid, args, ordered, tuple(sorted(options.items())))
+
+
+ABOUT: dict[str, str] = {
+    "fused_rowmajor": "A quantized inside the GEMM, B row-major, scales read in place",
+    "prequant_rowmajor": "A quantized once by its own kernel, B row-major, scales read in place",
+    "hybrid": "fused or prequant over row-major B, chosen per shape",
+    "fused_preshuffled": "A quantized inside the GEMM, B and scales un-permuted in registers",
+    "prequant_preshuffled": "A quantized once by its own kernel, B and scales un-permuted in registers",
+    "constexpr_preshuffled": "as fused_preshuffled, every size a compile-time constant",
+}
+
+VARIANTS: dict[str, VariantSpec] = {
+    name: VariantSpec(name, about, build_gemm, VARIANT_TRAITS[name]) for name, about in ABOUT.items()
+}
+
+
+def default_config(variant: str, shape: Shape, arch: str = "gfx950") -> GemmConfig:
+    """A config that is sensible for the shape, valid for the variant, and not tuned."""
+    if variant not in VARIANTS:
+        raise ValueError(f"variant={variant!r} is unknown; known: {', '.join(VARIANTS)}")
+    return GemmConfig(convert="hw_f32" if arch == "gfx950" else "sw_bits")
+
+
+def build_plan(variant: str, config: GemmConfig | None, shape: Shape | str, arch: str = "gfx950") -> Plan:
+    """The plan of a variant on a shape.
+
+    Args:
+        variant: a name of ``VARIANTS``.
+        config: None takes the variant's default for the shape.
+
+    Raises:
+        ValueError: unknown variant, bad shape, or an invalid config, with every reason.
+    """
+    if variant not in VARIANTS:
+        raise ValueError(f"variant={variant!r} is unknown; known: {', '.join(VARIANTS)}")
+    shape = parse_shape(shape)
+    if config is None:
+        config = default_config(variant, shape, arch)
+    errors = config_errors(config, shape, arch, variant)
+    if errors:
+        raise ValueError(f"{variant} on {shape}: " + "; ".join(errors))
+    return VARIANTS[variant].builder(config, shape, arch, variant)
