@@ -63,8 +63,6 @@ class LaunchCounts:
     ``*_per_wave`` are dynamic instructions of one wave (the mean over the workgroup's waves); ``*_bytes_per_workgroup``
     are bytes asked for by the program, before any cache. ``valu`` excludes matrix instructions; ``mfma16`` are
     16x16x128 and ``mfma32`` 32x32x64 (16 and 32 cycles on gfx950), ``mfma`` is all matrix instructions.
-    ``exposed_waits`` are the memory round trips, beyond a wave's first, that the wave has no other work to cover with
-    (a K loop that is not pipelined has about one a trip).
     ``exposed_waits`` are memory round trips beyond the first that a wave waits for with no other work in between.
     """
 
@@ -81,7 +79,6 @@ class LaunchCounts:
     scratch_per_wave: float = 0.0
     scalar_per_wave: float = 0.0
     barriers_per_wave: float = 0.0
-    exposed_waits_per_wave: float = 0.0
     exposed_waits_per_wave: float = 0.0
     load_bytes_per_workgroup: float = 0.0
     store_bytes_per_workgroup: float = 0.0
