@@ -1,20 +1,12 @@
-"""The plan: which kernels run on which buffers, with which grid and constants. Pure data, nothing is compiled or run.
-
-One plan is compiled, emulated, executed, timed, predicted and exported by rooms that do not know each other. Only this
-module knows what a variant is made of.
-"""
+"""The launches that plans are made of: quantize, GEMM, reduce."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from mxfp4lab.config import (
     VARIANT_TRAITS,
     GemmConfig,
-    VariantTraits,
-    config_errors,
     effective_split,
     needed_offset_bits,
     resolved_a_mode,
@@ -22,140 +14,8 @@ from mxfp4lab.config import (
     resolved_specialize,
 )
 from mxfp4lab.kernels import gemm, quantize, reduce
-from mxfp4lab.shapes import Shape, parse_shape
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """A tensor of the plan.
-
-    Attributes:
-        name: unique in the plan.
-        shape: elements, row-major and contiguous.
-        dtype: "bf16", "u8", "f32" or "i32".
-        role: "input" (given), "workspace" (kept between calls) or "output" (new on every call).
-        fill: None for uninitialised memory, else what every element holds before the first launch of the first call.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    role: str
-    fill: int | None = None
-
-    @property
-    def elements(self) -> int:
-        """Number of elements."""
-        total = 1
-        for size in self.shape:
-            total *= size
-        return total
-
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes."""
-        return self.elements * {"bf16": 2, "u8": 1, "f32": 4, "i32": 4}[self.dtype]
-
-
-@dataclass(frozen=True)
-class Ref:
-    """A pointer argument: the start of a buffer."""
-
-    buffer: str
-
-
-@dataclass(frozen=True)
-class TritonLaunch:
-    """One launch of a Triton kernel.
-
-    Attributes:
-        name: the entry point.
-        fn: the ``triton.JITFunction``.
-        grid: programs along x, y, z.
-        args: (parameter, value) of run-time parameters in signature order.
-        constants: (parameter, value) of constexpr parameters.
-        options: (option, value) for the compiler: num_warps, num_stages, waves_per_eu, matrix_instr_nonkdim.
-    """
-
-    name: str
-    fn: Any
-    grid: tuple[int, int, int]
-    args: tuple[tuple[str, Ref | int | float], ...]
-    constants: tuple[tuple[str, Any], ...]
-    options: tuple[tuple[str, int | str], ...]
-
-
-@dataclass(frozen=True)
-class CodeObjectLaunch:
-    """One launch of a prebuilt code object.
-
-    Attributes:
-        name: the kernel's symbol.
-        code_object: where it lies, as ``oracle`` names it.
-        grid: workgroups along x, y, z.
-        block: threads of a workgroup.
-        args: kernel argument segment as (byte offset, size in bytes, value).
-    """
-
-    name: str
-    code_object: str
-    grid: tuple[int, int, int]
-    block: int
-    args: tuple[tuple[int, int, Ref | int | float], ...]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """All that is needed to compute C from the task's five inputs.
-
-    Attributes:
-        output: the buffer that holds C; where it has more rows than M, C is its first M rows.
-    """
-
-    variant: str
-    config: GemmConfig
-    shape: Shape
-    arch: str
-    buffers: tuple[Buffer, ...]
-    launches: tuple[TritonLaunch | CodeObjectLaunch, ...]
-    output: str = "c"
-
-    def buffer(self, name: str) -> Buffer:
-        """The buffer of that name."""
-        for buffer in self.buffers:
-            if buffer.name == name:
-                return buffer
-        raise KeyError(name)
-
-    @property
-    def output_rows(self) -> int:
-        """Rows of the output buffer that are C."""
-        return self.shape.m
-
-
-@dataclass(frozen=True)
-class VariantSpec:
-    """A way to compute C.
-
-    Attributes:
-        about: one line for people.
-        builder: (config, shape, arch, traits) to a plan.
-        traits: what it fixes.
-    """
-
-    name: str
-    about: str
-    builder: Callable[[GemmConfig, Shape, str, str], Plan]
-    traits: VariantTraits
-
-    @property
-    def needs_aiter(self) -> bool:
-        """Whether its GEMM is aiter's prebuilt code object."""
-        return self.traits.needs_aiter
-
-    def default_config(self, shape: Shape, arch: str = "gfx950") -> GemmConfig:
-        """A sensible config for the shape."""
-        return default_config(self.name, shape, arch)
+from mxfp4lab.plan.data import Buffer, Plan, Ref, TritonLaunch
+from mxfp4lab.shapes import Shape
 
 
 def ceil_div(x: int, y: int) -> int:
@@ -287,45 +147,3 @@ def _launch(fn: Any, grid: tuple[int, int, int], pointers: list[tuple[str, Ref]]
     args = tuple((param.name, named[param.name]) for param in fn.params if param.name in named)
     ordered = tuple((param.name, constants[param.name]) for param in fn.params if param.name in constants)
     return TritonLaunch(fn.__name__, fn, grid, args, ordered, tuple(sorted(options.items())))
-
-
-ABOUT: dict[str, str] = {
-    "fused_rowmajor": "A quantized inside the GEMM, B row-major, scales read in place",
-    "prequant_rowmajor": "A quantized once by its own kernel, B row-major, scales read in place",
-    "hybrid": "fused or prequant over row-major B, chosen per shape",
-    "fused_preshuffled": "A quantized inside the GEMM, B and scales un-permuted in registers",
-    "prequant_preshuffled": "A quantized once by its own kernel, B and scales un-permuted in registers",
-    "constexpr_preshuffled": "as fused_preshuffled, every size a compile-time constant",
-}
-
-VARIANTS: dict[str, VariantSpec] = {
-    name: VariantSpec(name, about, build_gemm, VARIANT_TRAITS[name]) for name, about in ABOUT.items()
-}
-
-
-def default_config(variant: str, shape: Shape, arch: str = "gfx950") -> GemmConfig:
-    """A config that is sensible for the shape, valid for the variant, and not tuned."""
-    if variant not in VARIANTS:
-        raise ValueError(f"variant={variant!r} is unknown; known: {', '.join(VARIANTS)}")
-    return GemmConfig(convert="hw_f32" if arch == "gfx950" else "sw_bits")
-
-
-def build_plan(variant: str, config: GemmConfig | None, shape: Shape | str, arch: str = "gfx950") -> Plan:
-    """The plan of a variant on a shape.
-
-    Args:
-        variant: a name of ``VARIANTS``.
-        config: None takes the variant's default for the shape.
-
-    Raises:
-        ValueError: unknown variant, bad shape, or an invalid config, with every reason.
-    """
-    if variant not in VARIANTS:
-        raise ValueError(f"variant={variant!r} is unknown; known: {', '.join(VARIANTS)}")
-    shape = parse_shape(shape)
-    if config is None:
-        config = default_config(variant, shape, arch)
-    errors = config_errors(config, shape, arch, variant)
-    if errors:
-        raise ValueError(f"{variant} on {shape}: " + "; ".join(errors))
-    return VARIANTS[variant].builder(config, shape, arch, variant)

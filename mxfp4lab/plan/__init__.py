@@ -1,0 +1,25 @@
+"""The plan: which kernels run on which buffers, with which grid and constants. Pure data, nothing is compiled or run.
+
+One plan is compiled, emulated, executed, timed, predicted and exported by rooms that do not know each other. Only this
+package knows what a variant is made of.
+"""
+
+from mxfp4lab.plan.data import Buffer, CodeObjectLaunch, Plan, Ref, TritonLaunch
+from mxfp4lab.plan.known import KnownConfig, known_configs
+from mxfp4lab.plan.launches import quantize_shuffle_launch
+from mxfp4lab.plan.variants import VARIANTS, VariantSpec, build_plan, default_config
+
+__all__ = [
+    "VARIANTS",
+    "Buffer",
+    "CodeObjectLaunch",
+    "KnownConfig",
+    "Plan",
+    "Ref",
+    "TritonLaunch",
+    "VariantSpec",
+    "build_plan",
+    "default_config",
+    "known_configs",
+    "quantize_shuffle_launch",
+]

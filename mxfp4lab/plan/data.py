@@ -1,0 +1,117 @@
+"""What a plan is: buffers, launches, and nothing that runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mxfp4lab.config import GemmConfig
+from mxfp4lab.shapes import Shape
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tensor of the plan.
+
+    Attributes:
+        name: unique in the plan.
+        shape: elements, row-major and contiguous.
+        dtype: "bf16", "u8", "f32" or "i32".
+        role: "input" (given), "workspace" (kept between calls) or "output" (new on every call).
+        fill: None for uninitialised memory, else what every element holds before the first launch of the first call.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    role: str
+    fill: int | None = None
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        total = 1
+        for size in self.shape:
+            total *= size
+        return total
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return self.elements * {"bf16": 2, "u8": 1, "f32": 4, "i32": 4}[self.dtype]
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A pointer argument: the start of a buffer."""
+
+    buffer: str
+
+
+@dataclass(frozen=True)
+class TritonLaunch:
+    """One launch of a Triton kernel.
+
+    Attributes:
+        name: the entry point.
+        fn: the ``triton.JITFunction``.
+        grid: programs along x, y, z.
+        args: (parameter, value) of run-time parameters in signature order.
+        constants: (parameter, value) of constexpr parameters.
+        options: (option, value) for the compiler: num_warps, num_stages, waves_per_eu, matrix_instr_nonkdim.
+    """
+
+    name: str
+    fn: Any
+    grid: tuple[int, int, int]
+    args: tuple[tuple[str, Ref | int | float], ...]
+    constants: tuple[tuple[str, Any], ...]
+    options: tuple[tuple[str, int | str], ...]
+
+
+@dataclass(frozen=True)
+class CodeObjectLaunch:
+    """One launch of a prebuilt code object.
+
+    Attributes:
+        name: the kernel's symbol.
+        code_object: where it lies, as ``oracle`` names it.
+        grid: workgroups along x, y, z.
+        block: threads of a workgroup.
+        args: kernel argument segment as (byte offset, size in bytes, value).
+    """
+
+    name: str
+    code_object: str
+    grid: tuple[int, int, int]
+    block: int
+    args: tuple[tuple[int, int, Ref | int | float], ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that is needed to compute C from the task's five inputs.
+
+    Attributes:
+        output: the buffer that holds C; where it has more rows than M, C is its first M rows.
+    """
+
+    variant: str
+    config: GemmConfig
+    shape: Shape
+    arch: str
+    buffers: tuple[Buffer, ...]
+    launches: tuple[TritonLaunch | CodeObjectLaunch, ...]
+    output: str = "c"
+
+    def buffer(self, name: str) -> Buffer:
+        """The buffer of that name."""
+        for buffer in self.buffers:
+            if buffer.name == name:
+                return buffer
+        raise KeyError(name)
+
+    @property
+    def output_rows(self) -> int:
+        """Rows of the output buffer that are C."""
+        return self.shape.m

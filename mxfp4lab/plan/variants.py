@@ -1,0 +1,96 @@
+"""The variants, their default configs, and the way from (variant, config, shape) to a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mxfp4lab.config import VARIANT_TRAITS, GemmConfig, VariantTraits, config_errors
+from mxfp4lab.plan.data import Plan
+from mxfp4lab.plan.launches import build_gemm, ceil_div
+from mxfp4lab.shapes import Shape, parse_shape
+
+
+@dataclass(frozen=True)
+class VariantSpec:
+    """A way to compute C.
+
+    Attributes:
+        about: one line for people.
+        builder: (config, shape, arch, traits) to a plan.
+        traits: what it fixes.
+    """
+
+    name: str
+    about: str
+    builder: Callable[[GemmConfig, Shape, str, str], Plan]
+    traits: VariantTraits
+
+    @property
+    def needs_aiter(self) -> bool:
+        """Whether its GEMM is aiter's prebuilt code object."""
+        return self.traits.needs_aiter
+
+    def default_config(self, shape: Shape | str, arch: str = "gfx950") -> GemmConfig:
+        """A sensible config for the shape."""
+        return default_config(self.name, shape, arch)
+
+
+ABOUT: dict[str, str] = {
+    "fused_rowmajor": "A quantized inside the GEMM, B row-major, scales read in place",
+    "prequant_rowmajor": "A quantized once by its own kernel, B row-major, scales read in place",
+    "hybrid": "fused or prequant over row-major B, chosen per shape",
+    "fused_preshuffled": "A quantized inside the GEMM, B and scales un-permuted in registers",
+    "prequant_preshuffled": "A quantized once by its own kernel, B and scales un-permuted in registers",
+    "constexpr_preshuffled": "as fused_preshuffled, every size a compile-time constant",
+}
+
+VARIANTS: dict[str, VariantSpec] = {
+    name: VariantSpec(name, about, build_gemm, VARIANT_TRAITS[name]) for name, about in ABOUT.items()
+}
+
+
+def default_config(variant: str, shape: Shape | str, arch: str = "gfx950") -> GemmConfig:
+    """A config that is sensible for the shape, valid for the variant, and not tuned.
+
+    Rules of thumb: no more rows than M has (from 4 up); the widest column tile that still gives about one workgroup
+    per two CUs; a long K is split while the tiles leave CUs idle; the cheapest convert of the target.
+
+    Raises:
+        ValueError: unknown variant or bad shape.
+    """
+    if variant not in VARIANTS:
+        raise ValueError(f"variant={variant!r} is unknown; known: {', '.join(VARIANTS)}")
+    shape = parse_shape(shape)
+    rows = 1 << (shape.m - 1).bit_length()
+    block_m = 32 if shape.m >= 128 else max(4, min(16, rows))
+    tiles_m = ceil_div(shape.m, block_m)
+    block_n = next((n for n in (128, 64) if tiles_m * ceil_div(shape.n, n) >= 128), 32)
+    tiles = tiles_m * ceil_div(shape.n, block_n)
+    split_k = 1
+    if shape.k >= 2048:  # a split costs a second launch: only where a long K would leave most CUs idle
+        split_k = next((s for s in (7, 4, 2) if tiles * s <= 512 and shape.k % (s * 256) == 0), 1)
+    return GemmConfig(
+        block_m=block_m, block_n=block_n, split_k=split_k, convert="hw_bf16" if arch == "gfx950" else "sw_bits",
+        quant_block_m=min(16, rows), reduce_block_m=min(16, rows))
+
+
+def build_plan(variant: str, config: GemmConfig | None, shape: Shape | str, arch: str = "gfx950") -> Plan:
+    """The plan of a variant on a shape.
+
+    Args:
+        variant: a name of ``VARIANTS``.
+        config: None takes the variant's default for the shape.
+
+    Raises:
+        ValueError: unknown variant, bad shape, or an invalid config, with every reason.
+    """
+    if variant not in VARIANTS:
+        raise ValueError(f"variant={variant!r} is unknown; known: {', '.join(VARIANTS)}")
+    shape = parse_shape(shape)
+    if config is None:
+        config = default_config(variant, shape, arch)
+    errors = config_errors(config, shape, arch, variant)
+    if errors:
+        raise ValueError(f"{variant} on {shape}: " + "; ".join(errors))
+    return VARIANTS[variant].builder(config, shape, arch, variant)
