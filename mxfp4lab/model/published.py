@@ -1,0 +1,214 @@
+"""Published MI355X times as rows with Counts: what the model is fitted on and judged by.
+
+Three files under `data/`: `mi355x_published_times.csv` (every public time found, with its regime and use),
+`mi355x_fused_counts.csv` (per-wave counts of the harness rows' machine code) and, for the device rows, what the name of
+aiter's prebuilt kernel says about its tile.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from mxfp4lab.paths import data_path
+from mxfp4lab.records import Counts, LaunchCounts
+from mxfp4lab.shapes import Shape
+
+TIMES_FILE = "mi355x_published_times.csv"
+COUNTS_FILE = "mi355x_fused_counts.csv"
+
+_SCALE_BYTES = 1 / 32  # e8m0, one byte for 32 elements
+_TILE = re.compile(r"f4gemm.*_(\d+)x(\d+)$")
+_ASM_BLOCK_K = 256
+_REDUCE_TILE = (16, 64)
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """A published time and the counts behind it.
+
+    Attributes:
+        shape: the GEMM.
+        us: the published time.
+        counts: what the machine code does.
+        regime: `"harness"` or `"device"`.
+        label: one line that says which config it is.
+        config: the config's fields as published.
+        source: `"fused"` (aiter's fused Triton kernel) or `"prebuilt"` (aiter's prebuilt GEMM).
+    """
+
+    shape: Shape
+    us: float
+    counts: Counts
+    regime: str
+    label: str
+    config: Mapping[str, Any]
+    source: str
+
+    @property
+    def tie_key(self) -> tuple:
+        """Equal for rows whose counted work is equal: no model that reads counts can tell them apart."""
+        main = self.counts.launches[0]
+        return (
+            self.shape,
+            main.workgroups,
+            main.waves_per_workgroup,
+            main.valu_per_wave,
+            main.mfma_per_wave,
+            main.vmem_per_wave,
+            main.lds_per_wave,
+            main.scratch_per_wave,
+            main.spilled_vgprs,
+            main.barriers_per_wave,
+        )
+
+
+def reduce_counts(shape: Shape, split_k: int, *, waves: int = 4) -> LaunchCounts:
+    """The launch that sums `split_k` fp32 partials into bf16, counted by hand for aiter's 16 x 64 tile.
+
+    The published counts hold the GEMM alone. A thread owns 4 outputs: per partial one 16-byte load and 4 adds, then a
+    conversion and a store, and about 60 instructions of addressing and masks.
+    """
+    rows, columns = _REDUCE_TILE
+    tile = rows * columns
+    per_lane = tile / (waves * 64)
+    return LaunchCounts(
+        name="reduce",
+        workgroups=-(-shape.m // rows) * -(-shape.n // columns),
+        waves_per_workgroup=waves,
+        valu_per_wave=60.0 + (per_lane + 4.0) * split_k + per_lane,
+        vmem_per_wave=split_k * per_lane / 4 + 1,
+        load_bytes_per_workgroup=float(split_k * tile * 4),
+        store_bytes_per_workgroup=float(tile * 2),
+        vgprs=64,
+        occupancy_waves_per_simd=8,
+    )
+
+
+def counts_from_row(row: Mapping[str, Any]) -> Counts:
+    """Counts of a row in the form of `mi355x_fused_counts.csv`.
+
+    Bytes follow from the tile: a workgroup reads `block_m` rows of A in bf16 and `block_n` rows of B with their scales,
+    over its share of K. A K loop that is not pipelined (`num_stages` 1) exposes one memory round trip a trip beyond its first.
+
+    Raises:
+        ValueError: if a column is missing, or is not a number.
+    """
+    number = _numbers(row)
+    shape = Shape(*(int(number[name]) for name in ("m", "n", "k")))
+    split_k = int(number["split_k"])
+    k_part = shape.k / split_k
+    trips = -(-shape.k // int(split_k * number["block_k"]))
+    wide = number["matrix_instr_nonkdim"] == 32
+    read = k_part * (number["block_m"] * 2 + number["block_n"] * (0.5 + _SCALE_BYTES))
+    main = LaunchCounts(
+        name="gemm",
+        workgroups=int(number["workgroups"]),
+        waves_per_workgroup=int(number["num_warps"]),
+        valu_per_wave=number["valu_per_wave"],
+        mfma_per_wave=number["mfma_per_wave"],
+        mfma16_per_wave=0.0 if wide else number["mfma_per_wave"],
+        mfma32_per_wave=number["mfma_per_wave"] if wide else 0.0,
+        vmem_per_wave=number["vmem_per_wave"],
+        lds_per_wave=number["lds_per_wave"],
+        scratch_per_wave=number["scratch_per_wave"],
+        scalar_per_wave=number["scalar_per_wave"],
+        barriers_per_wave=number["barriers_per_wave"],
+        exposed_waits_per_wave=float(trips - 1) if number["num_stages"] == 1 else 0.0,
+        load_bytes_per_workgroup=read,
+        store_bytes_per_workgroup=number["block_m"] * number["block_n"] * (4 if split_k > 1 else 2),
+        vgprs=int(number["vgprs"]),
+        spilled_vgprs=int(number["spilled_vgprs"]),
+        lds_bytes=int(number["lds_bytes"]),
+    )
+    if split_k == 1:
+        return Counts(shape=shape, launches=(main,))
+    launches = (main, reduce_counts(shape, split_k))
+    return Counts(shape=shape, launches=launches, split_k=split_k, partial_bytes=split_k * shape.m * shape.n * 4)
+
+
+_COUNT_COLUMNS = (
+    "m n k block_m block_n block_k split_k num_warps num_stages matrix_instr_nonkdim workgroups valu_per_wave "
+    "mfma_per_wave vmem_per_wave lds_per_wave scratch_per_wave scalar_per_wave barriers_per_wave vgprs spilled_vgprs lds_bytes"
+).split()
+
+
+def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
+    missing = [name for name in _COUNT_COLUMNS if row.get(name) in (None, "")]
+    if missing:
+        raise ValueError(f"row: columns {missing} are missing; allowed: the columns of data/{COUNTS_FILE}")
+    try:
+        return {name: float(row[name]) for name in _COUNT_COLUMNS}
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"row: {error}; allowed: numbers in the columns of data/{COUNTS_FILE}") from None
+
+
+def prebuilt_counts(shape: Shape, tile_m: int, tile_n: int) -> Counts:
+    """Counts of aiter's prebuilt FP4 x FP4 GEMM from its tile and K alone: reads and MFMA, 4 waves, no VALU known.
+
+    Rows of A or B beyond the matrix are not read.
+    """
+    rows, columns = min(tile_m, shape.m), min(tile_n, shape.n)
+    launch = LaunchCounts(
+        name=f"f4gemm_{tile_m}x{tile_n}",
+        workgroups=-(-shape.m // tile_m) * -(-shape.n // tile_n),
+        waves_per_workgroup=4,
+        mfma_per_wave=(tile_m * tile_n / 256) * (shape.k / 128) / 4,
+        mfma16_per_wave=(tile_m * tile_n / 256) * (shape.k / 128) / 4,
+        load_bytes_per_workgroup=(rows + columns) * shape.k * (0.5 + _SCALE_BYTES),
+        store_bytes_per_workgroup=float(rows * columns * 2),
+        vgprs=256,
+        agprs=256,
+    )
+    return Counts(shape=shape, launches=(launch,))
+
+
+def read_rows(name: str) -> list[dict[str, str]]:
+    with data_path(name).open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@lru_cache(maxsize=1)
+def harness_rows() -> tuple[PublishedRow, ...]:
+    """The 29 harness rows with counts, all of aiter's fused kernel, in file order."""
+    rows = []
+    for row in read_rows(COUNTS_FILE):
+        config = {
+            name: int(row[name])
+            for name in (
+                "block_m", "block_n", "block_k", "split_k", "num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim"
+            )
+        }  # fmt: skip
+        config["cache_modifier"] = row["cache_modifier"]
+        counts = counts_from_row(row)
+        label = row["notes"].removeprefix("benchmark mode; ")
+        rows.append(PublishedRow(counts.shape, float(row["harness_us"]), counts, "harness", label, config, "fused"))
+    return tuple(rows)
+
+
+@lru_cache(maxsize=1)
+def device_rows() -> tuple[PublishedRow, ...]:
+    """The 354 device rows of aiter's prebuilt GEMM, in file order."""
+    rows = []
+    for row in read_rows(TIMES_FILE):
+        if row["use"] != "fit_device":
+            continue
+        shape = Shape(int(row["m"]), int(row["n"]), int(row["k"]))
+        tile = _TILE.search(row["implementation"])
+        if tile is None:
+            raise ValueError(f"implementation={row['implementation']!r}: no tile in the kernel's name")
+        tile_m, tile_n = int(tile[1]), int(tile[2])
+        counts = prebuilt_counts(shape, tile_m, tile_n)
+        label = f"{tile_m}x{tile_n}"
+        config = {"block_m": tile_m, "block_n": tile_n, "split_k": 1}
+        rows.append(PublishedRow(shape, float(row["us"]), counts, "device", label, config, "prebuilt"))
+    return tuple(rows)
+
+
+def with_time(row: PublishedRow, us: float) -> PublishedRow:
+    """The same row with another time, for tests and for adding noise."""
+    return replace(row, us=us)
