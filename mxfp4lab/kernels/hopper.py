@@ -158,18 +158,30 @@ def _factors(words, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
 
 
 @triton.jit
+def _prefetch_rows(row_pointers, first, count, LINES: tl.constexpr):
+    """Ask for 128-byte lines `first` .. `first + count - 1` of each row to be brought into L2; LINES >= count."""
+    line = tl.arange(0, LINES)
+    line = first + tl.where(line < count, line, 0)
+    pointers = row_pointers[:, None] + line[None, :] * 128
+    tl.inline_asm_elementwise(
+        "prefetch.global.L2 [$1]; mov.b32 $0, 0;", "=r,l", args=[pointers.to(tl.int64)], dtype=tl.int32,
+        is_pure=False, pack=1)
+
+
+@triton.jit
 def hopper_quantize(
     a_ptr, out_ptr, M,
     K: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr,
 ):
-    """A [M, K] bf16 (read as int64) -> its MXFP4 values [M, K] bf16, k in the chunked order. Grid: (rows, k blocks)."""
+    """A [M, K] bf16 -> its MXFP4 values [M, K] bf16, k in the chunked order. Grid: (row blocks, k blocks)."""
     gdc_launch_dependents()
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     first = tl.program_id(1) * BLOCK_K
     words = first // 4 + tl.arange(0, BLOCK_K // 4)
     cols = first + tl.arange(0, BLOCK_K)
     mask = (rows[:, None] < M) & (words[None, :] < K // 4)
-    x = tl.load(a_ptr + rows[:, None] * (K // 4) + words[None, :], mask=mask, other=0)
+    a_words = a_ptr.to(tl.pointer_type(tl.int64))
+    x = tl.load(a_words + rows[:, None] * (K // 4) + words[None, :], mask=mask, other=0)
     value = _quantize_dequantize(x, BLOCK_M, BLOCK_K // 4)
     tl.store(out_ptr + rows[:, None] * K + cols[None, :], value, mask=(rows[:, None] < M) & (cols[None, :] < K))
 
@@ -180,14 +192,14 @@ def hopper_gemm(
     N: tl.constexpr, K: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr,
     NUM_STAGES: tl.constexpr, QUANTIZE_A: tl.constexpr, B_FIRST: tl.constexpr, WAIT: tl.constexpr,
-    EVEN_M: tl.constexpr, EVEN_N: tl.constexpr,
+    EVEN_M: tl.constexpr, EVEN_N: tl.constexpr, PREFETCH_LINES: tl.constexpr,
 ):
     """C = dequant(quant(A)) @ dequant(B)^T in one launch, split-K included.
 
     Args:
-        a_ptr: QUANTIZE_A: A [M, K] bf16 read as int64; else its MXFP4 values [M, K] bf16 in the chunked order.
-        b_ptr: B_q [N, K / 2] read as uint16 [N, K / 4].
-        b_scale_ptr: shuffled e8m0 scales read as int32.
+        a_ptr: QUANTIZE_A: A [M, K] bf16; else its MXFP4 values [M, K] bf16 in the chunked order.
+        b_ptr: B_q [N, K / 2] uint8, row-major.
+        b_scale_ptr: shuffled e8m0 scales, uint8.
         c_ptr: C [M, N] bf16.
         partial_ptr: [tiles, SPLIT_K, tile] fp32 workspace, unused for SPLIT_K 1.
         count_ptr: [tiles] int32, zero before the first launch; every launch leaves it zero again.
@@ -212,13 +224,20 @@ def hopper_gemm(
     EVEN_K: tl.constexpr = SPAN * SPLIT_K == K
     start = split * SPAN
 
-    b_row = b_ptr + rows_n[:, None] * (K // 4) + words[None, :]
-    scale_row = b_scale_ptr + groups[:, None] * (SCALE_COLS * 8) + scale_words[None, :]
+    # Wider elements than the buffers': four nibbles of B, four scales or four bf16 of A are handled as one.
+    b_row = b_ptr.to(tl.pointer_type(tl.uint16)) + rows_n[:, None] * (K // 4) + words[None, :]
+    scale_row = b_scale_ptr.to(tl.pointer_type(tl.int32)) + groups[:, None] * (SCALE_COLS * 8) + scale_words[None, :]
     if QUANTIZE_A:
-        a_row = a_ptr + rows_m[:, None] * (K // 4) + words[None, :]
+        a_row = a_ptr.to(tl.pointer_type(tl.int64)) + rows_m[:, None] * (K // 4) + words[None, :]
     else:
         a_row = a_ptr + rows_m[:, None] * K + cols[None, :]
     if WAIT:
+        # B does not depend on the quantize kernel: fetch it from memory while that one runs.
+        if PREFETCH_LINES > 0:
+            lines = tl.minimum(SPAN // 256, K // 256 - start // 256)
+            rows = tl.where(rows_n < N, rows_n, 0)
+            _prefetch_rows(b_ptr + rows * (K // 2), start // 256, lines, PREFETCH_LINES)
+            _prefetch_rows(b_scale_ptr + groups * (SCALE_COLS * 32), start // 128, 2 * lines, 2 * PREFETCH_LINES)
         gdc_wait()
     if B_FIRST:
         acc = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
