@@ -10,6 +10,7 @@ from mxfp4lab.toolchain.compile import (
     compile_launch,
     compile_plan,
     launch_job,
+    make_job,
     plan_hash,
 )
 from mxfp4lab.toolchain.compiled import Compiled, CompiledPlan
@@ -19,7 +20,23 @@ from mxfp4lab.toolchain.parallel import PlanResult, compile_jobs, compile_many
 from mxfp4lab.toolchain.resources import Resources, occupancy
 
 __all__ = [
-    "KNOBS", "CompileError", "Compiled", "CompiledPlan", "KernelJob", "PlanResult", "Resources", "compile_job",
-    "compile_jobs", "compile_kernel", "compile_launch", "compile_many", "compile_plan", "current_knobs", "launch_job",
-    "occupancy", "plan_hash", "toolchain_versions",
-]  # fmt: skip
+    "KNOBS",
+    "CompileError",
+    "Compiled",
+    "CompiledPlan",
+    "KernelJob",
+    "PlanResult",
+    "Resources",
+    "compile_job",
+    "compile_jobs",
+    "compile_kernel",
+    "compile_launch",
+    "compile_many",
+    "compile_plan",
+    "current_knobs",
+    "launch_job",
+    "make_job",
+    "occupancy",
+    "plan_hash",
+    "toolchain_versions",
+]

@@ -19,7 +19,14 @@ from mxfp4lab.toolchain.compiled import Compiled, CompiledPlan
 from mxfp4lab.toolchain.errors import CompileError, explain
 from mxfp4lab.toolchain.knobs import current_knobs, knob_environment, toolchain_versions
 from mxfp4lab.toolchain.resources import LDS_BYTES_PER_CU
-from mxfp4lab.toolchain.specialize import DTYPE_NAMES, Pointer, Specialization, source_attributes, specialize
+from mxfp4lab.toolchain.specialize import (
+    DTYPE_NAMES,
+    MAX_BUFFER_BYTES,
+    Pointer,
+    Specialization,
+    source_attributes,
+    specialize,
+)
 
 LDS_LIMITS: dict[str, int] = {"gfx950": LDS_BYTES_PER_CU, "gfx942": 65536, "sm_90": 232448}
 _FALSE_WORDS = ("0", "false", "off", "no", "n", "f")
@@ -152,11 +159,10 @@ def launch_job(
     for name, value in launch.args:
         if hasattr(value, "buffer"):
             if value.buffer not in by_name:
-                raise CompileError(
-                    f"args: {launch.name} names a buffer the plan lacks: {value.buffer!r}", "request"
-                )
-            dtype = by_name[value.buffer].dtype
-            arguments[name] = Pointer(DTYPE_NAMES.get(dtype, dtype), small=_bytes(by_name[value.buffer]) < 2**31)
+                raise CompileError(f"args: {launch.name} names a buffer the plan lacks: {value.buffer!r}", "request")
+            buffer = by_name[value.buffer]
+            dtype = DTYPE_NAMES.get(buffer.dtype, buffer.dtype)
+            arguments[name] = Pointer(dtype, small=buffer.nbytes <= MAX_BUFFER_BYTES)
         else:
             arguments[name] = value
     try:
@@ -321,13 +327,6 @@ def _option_names(arch: str) -> frozenset[str]:
 
 def _buffer_ops(knobs: Mapping[str, str]) -> bool:
     return knobs.get("AMDGCN_USE_BUFFER_OPS", "1").lower() not in _FALSE_WORDS
-
-
-def _bytes(buffer: Any) -> int:
-    size = {"bf16": 2, "f16": 2, "u8": 1, "f32": 4, "i32": 4, "i64": 8}.get(buffer.dtype, 4)
-    for extent in buffer.shape:
-        size *= extent
-    return size
 
 
 def _source_key(jit_fn: Any) -> str:

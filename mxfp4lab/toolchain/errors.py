@@ -14,7 +14,7 @@ class CompileError(ValueError):
     Attributes:
         kind: "request" (cannot be asked for), "source" (the Triton front end or a pass refused it), "assemble" (the
             target has no such instruction), "lds" (more LDS than a workgroup may have), "timeout", "crash" (the
-            compiler died).
+            compiler died, or the machine had no room for it).
         detail: everything the compiler said, for a log.
     """
 
@@ -37,6 +37,8 @@ def explain(error: BaseException, diagnostics: str, kernel: str, arch: str) -> C
         arch: target, for the message.
     """
     detail = f"{diagnostics}\n{type(error).__name__}: {error}".strip()
+    if isinstance(error, (OSError, MemoryError)):  # the machine's fault, not the kernel's: may not repeat
+        return CompileError(f"{kernel}: compilation failed: {error or type(error).__name__}", "crash", detail)
     refused = re.search(r"error: ([^\n]*not supported on this GPU[^\n]*)\n\s*([^\n]+)", diagnostics)
     if refused:
         instruction = refused.group(2).split()[0]
@@ -47,7 +49,7 @@ def explain(error: BaseException, diagnostics: str, kernel: str, arch: str) -> C
         line = _front_end_line(str(error))
         return CompileError(f"{kernel}: {line}", "source", detail)
     text = found.group(1) if found else (str(error).strip().splitlines() or [type(error).__name__])[0]
-    kind = "assemble" if "ssembl" in detail else "source"
+    kind = "assemble" if re.search("assembl|invalid instruction|failed to link", detail) else "source"
     return CompileError(f"{kernel}: {arch} compilation failed: {text.strip()}", kind, detail)
 
 

@@ -1,0 +1,170 @@
+"""The compile cache believes nothing that does not check out, and compiling goes on without it."""
+
+import errno
+import importlib.util
+import json
+import os
+import random
+import warnings
+from pathlib import Path
+
+import pytest
+import toolchain_kernels as kernels
+
+from mxfp4lab.toolchain import cache, compile_kernel
+from mxfp4lab.toolchain.errors import CompileError
+
+REQUEST = {
+    "jit_fn": kernels.copy_doubled,
+    "signature": {"x": "*fp32", "y": "*fp32", "n": "i32"},
+    "constants": {"BLOCK": 256},
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("MXFP4LAB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "_warned", set())
+    return tmp_path / "cache"
+
+
+def only_entry(folder):
+    (path,) = folder.rglob("*.kernel")
+    return path
+
+
+def test_a_second_compilation_is_read_from_disk(folder):
+    first, second = compile_kernel(**REQUEST), compile_kernel(**REQUEST)
+    assert (first.from_cache, second.from_cache) == (False, True)
+    for name in (
+        "name",
+        "asm",
+        "binary",
+        "signature",
+        "constants",
+        "num_warps",
+        "lds_bytes",
+        "kernel_hash",
+        "toolchain",
+        "knobs",
+        "resources",
+        "mix",
+        "mfma",
+        "hazards",
+    ):
+        assert getattr(first, name) == getattr(second, name), name
+    assert len(second.program) == len(first.program)
+
+
+def test_what_changes_the_code_changes_the_entry():
+    compile_kernel(**REQUEST)
+    for change in (
+        {"constants": {"BLOCK": 512}},
+        {"options": {"num_warps": 8}},
+        {"options": {"waves_per_eu": 2}},
+        {"aligned": ["x", "y", "n"]},
+        {"aligned": ["x"]},
+        {"small_pointers": False},
+        {"signature": {"x": "*fp32", "y": "*fp32", "n": "i64"}},
+        {"knobs": {"DISABLE_LLVM_OPT": "1"}},
+    ):
+        assert not compile_kernel(**{**REQUEST, **change}).from_cache, change
+    assert compile_kernel(**REQUEST).from_cache
+
+
+def test_an_edit_of_a_helper_compiles_again(tmp_path):
+    source = Path(kernels.__file__).read_text()
+
+    def load(text, name):
+        path = tmp_path / f"{name}.py"
+        path.write_text(text)
+        spec = importlib.util.spec_from_file_location(name, path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return {**REQUEST, "jit_fn": module.copy_doubled}
+
+    first = compile_kernel(**load(source, "one"))
+    assert compile_kernel(**load(source, "two")).from_cache  # the same source elsewhere is the same kernel
+    edited = compile_kernel(**load(source.replace("return x * 2", "return x * 3"), "three"))
+    assert not edited.from_cache and edited.kernel_hash != first.kernel_hash and edited.asm != first.asm
+
+
+def test_another_toolchain_compiles_again(monkeypatch):
+    compile_kernel(**REQUEST)
+    from mxfp4lab.toolchain import compile as compiling
+
+    monkeypatch.setattr(compiling, "toolchain_versions", lambda: {"triton": "0.0"})
+    assert not compile_kernel(**REQUEST).from_cache
+
+
+def test_damaged_entries_are_compiled_again(folder):
+    good = compile_kernel(**REQUEST)
+    path = only_entry(folder)
+    data = path.read_bytes()
+    rng = random.Random(5)
+    cut = [0, 1, 64, 65, 66, 200, len(data) // 2, len(data) - 1]
+    damaged = [data[:n] for n in cut] + [data + b"x", b"\0" * 4096, b"{}\n", b"null\n[]\n", b"[" * 100_000]
+    for _ in range(50):
+        place = rng.randrange(len(data))
+        damaged.append(data[:place] + bytes([data[place] ^ (1 << rng.randrange(8))]) + data[place + 1 :])
+    for bad in damaged:
+        assert cache.decode_entry(bad, path.stem) is None
+    path.write_bytes(damaged[6])
+    again = compile_kernel(**REQUEST)
+    assert not again.from_cache and again.asm == good.asm
+    assert path.read_bytes() != damaged[6] and compile_kernel(**REQUEST).from_cache
+
+
+@pytest.mark.parametrize(
+    "change", [{"format": 99}, {"key": "0" * 64}, {"fields": None}, {"fields": {}}, {"asm_bytes": "many"}]
+)
+def test_sound_files_of_another_kind_are_absent(folder, change):
+    import hashlib
+
+    compile_kernel(**REQUEST)
+    path = only_entry(folder)
+    _, line, payload = path.read_bytes().split(b"\n", 2)
+    body = json.dumps({**json.loads(line), **change}).encode() + b"\n" + payload
+    assert cache.decode_entry(hashlib.sha256(body).hexdigest().encode() + b"\n" + body, path.stem) is None
+
+
+def test_an_analysis_by_older_code_is_done_again(folder, monkeypatch):
+    compile_kernel(**REQUEST)
+    monkeypatch.setattr(cache, "analysis_version", lambda: "other")
+    found = compile_kernel(**REQUEST)
+    assert found.from_cache and found.analysis == {} and found.mix["vmem"] > 0
+
+
+def test_failures_are_remembered_only_if_they_repeat():
+    request = {"jit_fn": kernels.wrong_name, "signature": {"x": "*i32"}, "constants": {"BLOCK": 64}}
+    with pytest.raises(CompileError) as first:
+        compile_kernel(**request)
+    with pytest.raises(CompileError) as second:
+        compile_kernel(**request)
+    assert (str(first.value), first.value.kind) == (str(second.value), second.value.kind)
+    assert "not_defined" in second.value.detail
+    assert not cache.store(CompileError("slow", "timeout"), "1" * 64) and cache.load("1" * 64) is None
+
+
+@pytest.mark.parametrize("reason", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+def test_a_cache_that_cannot_be_written_warns_once(monkeypatch, reason):
+    replace = os.replace
+
+    def refuse(source, target):
+        if str(target).endswith(".kernel"):
+            raise OSError(reason, os.strerror(reason))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            assert not compile_kernel(**REQUEST).from_cache
+    assert len([item for item in said if "cannot be written" in str(item.message)]) == 1
+
+
+def test_a_file_in_the_folders_place(tmp_path, monkeypatch):
+    (tmp_path / "plain").write_text("not a folder")
+    monkeypatch.setenv("MXFP4LAB_CACHE", str(tmp_path / "plain"))
+    with pytest.warns(UserWarning, match="cannot be written"):
+        assert compile_kernel(**REQUEST).mix["vmem"] > 0
