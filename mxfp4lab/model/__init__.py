@@ -1,8 +1,8 @@
 """A time model for MI355X: what the machine code does in, predicted microseconds and where they go out.
 
 `predict_counts` is all that a tuner needs. `fit` computes the parameters from the published rows under `data/`,
-`crossval` says how far to trust them, `regret` what ranking by them costs, `box` whether they hold on a machine at hand.
-Nothing here imports torch, triton or scipy before it is needed.
+`crossval` says how far to trust them, `regret` what ranking by them costs, `box` whether they hold on a machine at
+hand. Nothing here imports torch, triton or scipy before it is needed.
 """
 
 from mxfp4lab.model.fit import MODEL_FILE, MODEL_VERSION, refit, write_model

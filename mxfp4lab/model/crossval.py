@@ -45,10 +45,13 @@ class Validation:
 
 
 def left_out(
-    rows: Sequence[Prepared], key: Callable[[Prepared], Any], names: Sequence[str], start: Parameters,
+    rows: Sequence[Prepared],
+    key: Callable[[Prepared], Any],
+    names: Sequence[str],
+    start: Parameters,
     judged: Callable[[Prepared], bool] = lambda prepared: True,
 ) -> tuple[list[float | None], list[Parameters]]:
-    """Predictions of each judged row by a fit without the rows that share its key, and the fits."""  # fmt: skip
+    """Predictions of each judged row by a fit without the rows that share its key, and the fits."""
     fits: dict[Any, Parameters] = {}
     predictions: list[float | None] = []
     for prepared in rows:
@@ -77,8 +80,8 @@ def spearman(rows: Sequence[Prepared], predicted: Sequence[float]) -> float:
 def disasters(rows: Sequence[Prepared], predicted: Sequence[float]) -> dict[str, list[str]]:
     """Published disasters that the model does not flag, and good configs that it does, per shape.
 
-    A disaster takes at least 1.5 times its shape's best published time; it is flagged if predicted at least 1.3 times the
-    shape's best predicted time. A good config takes at most 1.1 times the best.
+    A disaster takes at least 1.5 times its shape's best published time; it is flagged if predicted at least 1.3 times
+    the shape's best predicted time. A good config takes at most 1.1 times the best.
     """
     missed, accused = [], []
     for shape in {prepared.row.shape for prepared in rows}:

@@ -127,8 +127,8 @@ def _roles(launches: Sequence[LaunchCounts]) -> list[str]:
 def plan_features(counts: Counts) -> tuple[list[LaunchFeatures], bool]:
     """Features of every launch, and whether split-K partials are summed inside the main launch.
 
-    A `before` launch reads A in bf16; an `after` launch reads the split-K partials that the main launch wrote. The main
-    launch is charged for A at its packed size: counts do not tell bf16 from packed, and beside B the difference is small.
+    A `before` launch reads A in bf16; an `after` launch reads the split-K partials that the main launch wrote. The
+    main launch is charged for A at its packed size: counts do not tell bf16 from packed, and beside B it is little.
 
     Raises:
         ValueError: if there is no launch, or a count is negative or not finite.

@@ -1,8 +1,8 @@
 """Fits the model's parameters to rows with published (or measured) times, and stores the result.
 
 Least squares on the logarithm of predicted over published time, robust to single wild rows (soft L1), with bounds, and
-with what is known beforehand as further residuals: each parameter has a value expected from physics or from other public
-evidence, and a width. With 29 rows of 5 shapes that keeps a parameter where it belongs when a fold does not tell it apart.
+with what is known beforehand as further residuals: each parameter has a value expected from physics or from other
+public evidence, and a width. With 29 rows of 4 shapes that keeps a parameter where it belongs when a fold cannot tell.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Prior:
 
 PRIORS: dict[str, Prior] = {
     "launch_floor_us": Prior(5.8, 0.2, 5.8, 6.5, "a submission that does nothing measures 5.8; a free fit wants 5.3"),
-    "second_launch_us": Prior(3.5, 0.7, 2.0, 6.0, "public two-launch times less their stages: 2.4 to 3.6, plus a round trip"),
+    "second_launch_us": Prior(3.5, 0.7, 2.0, 6.0, "public two-launch times less their stages: 2.4 to 3.6"),
     "issue_factor": Prior(1.0, 0.1, 1.0, 1.5, "4 cycles a VALU instruction at 2.4 GHz; cannot be faster"),
     "sharing": Prior(0.9, 0.2, 0.0, 1.0, "waves of one SIMD share its issue slot"),
     "read_us_per_mb": Prior(17.5, 2.0, 8.0, 40.0, "Origami's slope of 57 GB/s a workgroup, and the device rows' fit"),
@@ -77,8 +77,8 @@ def prepare(rows: Iterable[PublishedRow]) -> list[Prepared]:
 def fit_parameters(rows: Sequence[Prepared], names: Sequence[str], start: Parameters) -> Parameters:
     """The parameters `names` that fit `rows` best; the others stay as in `start`.
 
-    Minimises `sum softL1(log(predicted / published) / ROW_ERROR) + sum ((value - expected) / width)^2` within the bounds
-    of PRIORS. Deterministic.
+    Minimises `sum softL1(log(predicted / published) / ROW_ERROR) + sum ((value - expected) / width)^2` within the
+    bounds of PRIORS. Deterministic.
 
     Raises:
         ValueError: if a time is not positive.
@@ -140,9 +140,7 @@ def refit() -> dict[str, Any]:
     document = {
         "schema": SCHEMA,
         "model_version": MODEL_VERSION,
-        "fitted_on": {
-            name: _file_hash(name) for name in (COUNTS_FILE, TIMES_FILE)
-        },
+        "fitted_on": {name: _file_hash(name) for name in (COUNTS_FILE, TIMES_FILE)},
         "rows": {"harness": len(harness), "device": len(device)},
         "parameters": {
             name: {

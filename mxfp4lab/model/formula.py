@@ -3,10 +3,10 @@
     time = floor + sum over launches (second launch, body, waits, spills, partials)
     body = sqrt(issue^2 + read^2)
 
-`issue` is what the busiest SIMD has to issue: 4 cycles a VALU instruction, 16 or 32 an FP4 MFMA, for every wave that it
-works through. `read` is the time to bring the operands in: what one workgroup can pull (a rate, fitted; it stands for
-memory latency over the loads a workgroup keeps in flight) or what the chip can deliver to this many workgroups, whichever is
-longer. The two overlap: the root of the squares lies between full overlap (the larger) and none (the sum).
+`issue` is what the busiest SIMD has to issue: 4 cycles a VALU instruction, 16 or 32 an FP4 MFMA, for every wave that
+it works through. `read` is the time to bring the operands in: what one workgroup can pull (a rate, fitted; it stands
+for memory latency over the loads a workgroup keeps in flight) or what the chip can deliver to this many workgroups,
+whichever is longer. The two overlap: the root of the squares lies between full overlap (the larger) and none (the sum).
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ TERM_NAMES = (
 # registers) lie between 0.7 and 1.
 SPILL_POWER = 0.8
 
-# Summing split-K partials inside the main launch: write through to memory, a device-wide atomic, read back. No published
-# row can be fitted. The two public attempts on 16x2112x7168 were slower than a second launch (fp32 atomics 17.7 us, locks
-# 26.8 us, against 13.5 us), so no gain is promised before one is measured.
+# Summing split-K partials inside the main launch: write through to memory, a device-wide atomic, read back. No
+# published row can be fitted. The two public attempts on 16x2112x7168 were slower than a second launch (fp32 atomics
+# 17.7 us, locks 26.8 us, against 13.5 us), so no gain is promised before one is measured.
 INSIDE_REDUCTION_US = 5.0
 
 

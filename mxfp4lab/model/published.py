@@ -93,7 +93,8 @@ def counts_from_row(row: Mapping[str, Any]) -> Counts:
     """Counts of a row in the form of `mi355x_fused_counts.csv`.
 
     Bytes follow from the tile: a workgroup reads `block_m` rows of A in bf16 and `block_n` rows of B with their scales,
-    over its share of K. A K loop that is not pipelined (`num_stages` 1) exposes one memory round trip a trip beyond its first.
+    over its share of K. A K loop that is not pipelined (`num_stages` 1) exposes one round trip to memory a trip, beyond
+    its first.
 
     Raises:
         ValueError: if a column is missing, or is not a number.
@@ -132,9 +133,13 @@ def counts_from_row(row: Mapping[str, Any]) -> Counts:
 
 
 _COUNT_COLUMNS = (
-    "m n k block_m block_n block_k split_k num_warps num_stages matrix_instr_nonkdim workgroups valu_per_wave "
-    "mfma_per_wave vmem_per_wave lds_per_wave scratch_per_wave scalar_per_wave barriers_per_wave vgprs spilled_vgprs lds_bytes"
-).split()
+    *("m", "n", "k", "block_m", "block_n", "block_k", "split_k", "num_warps", "num_stages", "matrix_instr_nonkdim"),
+    *("workgroups", "valu_per_wave", "mfma_per_wave", "vmem_per_wave", "lds_per_wave", "scratch_per_wave"),
+    *("scalar_per_wave", "barriers_per_wave", "vgprs", "spilled_vgprs", "lds_bytes"),
+)
+_CONFIG_COLUMNS = (
+    *("block_m", "block_n", "block_k", "split_k", "num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim"),
+)
 
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
@@ -177,12 +182,7 @@ def harness_rows() -> tuple[PublishedRow, ...]:
     """The 29 harness rows with counts, all of aiter's fused kernel, in file order."""
     rows = []
     for row in read_rows(COUNTS_FILE):
-        config = {
-            name: int(row[name])
-            for name in (
-                "block_m", "block_n", "block_k", "split_k", "num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim"
-            )
-        }  # fmt: skip
+        config: dict[str, Any] = {name: int(row[name]) for name in _CONFIG_COLUMNS}
         config["cache_modifier"] = row["cache_modifier"]
         counts = counts_from_row(row)
         label = row["notes"].removeprefix("benchmark mode; ")
