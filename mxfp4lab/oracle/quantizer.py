@@ -17,15 +17,15 @@ _STRIDES = (
     "stride_x_m_in", "stride_x_n_in", "stride_x_fp4_m_in", "stride_x_fp4_n_in", "stride_bs_m_in", "stride_bs_n_in",
 )  # fmt: skip
 _POINTERS = ("x_ptr", "x_fp4_ptr", "bs_ptr")
-_CONSTANTS = (
-    "BLOCK_SIZE_M",
-    "BLOCK_SIZE_N",
-    "NUM_ITER",
-    "NUM_STAGES",
-    "MXFP4_QUANT_BLOCK_SIZE",
-    "EVEN_M_N",
-    "SCALING_MODE",
-)
+_CONSTANTS = {
+    "BLOCK_SIZE_M": BLOCK_SIZE_M,
+    "BLOCK_SIZE_N": BLOCK_SIZE_N,
+    "NUM_ITER": 1,
+    "NUM_STAGES": 1,
+    "MXFP4_QUANT_BLOCK_SIZE": 32,
+    "EVEN_M_N": False,
+    "SCALING_MODE": 0,
+}
 _TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16"}
 
 
@@ -55,21 +55,11 @@ def compile_quantizer(install: AiterInstall, dtype: torch.dtype = torch.float32,
     if set(names) != set(expected):
         extra, missing = sorted(set(names) - set(expected)), sorted(set(expected) - set(names))
         raise AiterError(f"_dynamic_mxfp4_quant_kernel of {install} has new parameters {extra} and lacks {missing}")
-    signature = dict.fromkeys(_STRIDES + ("M", "N"), "i32")
+    signature = dict.fromkeys((*_STRIDES, "M", "N"), "i32")
     signature |= {"x_ptr": _TYPES[dtype], "x_fp4_ptr": "*u8", "bs_ptr": "*u8"}
-    constants = {
-        "BLOCK_SIZE_M": BLOCK_SIZE_M,
-        "BLOCK_SIZE_N": BLOCK_SIZE_N,
-        "NUM_ITER": 1,
-        "NUM_STAGES": 1,
-        "MXFP4_QUANT_BLOCK_SIZE": 32,
-        "EVEN_M_N": False,
-        "SCALING_MODE": 0,
-    }
+    signature = {name: signature[name] for name in names if name in signature}
     try:
-        return compile_kernel(
-            kernel, {n: signature[n] for n in names if n in signature}, constants, {"num_warps": 4}, arch
-        )
+        return compile_kernel(kernel, signature, _CONSTANTS, {"num_warps": 4}, arch)
     except CompileError as error:
         raise AiterError(f"aiter's quantize kernel does not compile for {arch}: {error}") from error
 
