@@ -31,7 +31,7 @@ class LaunchFeatures:
         cu_read_mb: bytes the busiest CU asks for in all rounds, 1e6.
         unique_mb: bytes that must come from memory at least once, 1e6.
         fabric_mb: bytes that the XCDs' L2s together have to fetch, 1e6.
-        write_mb: bytes of fp32 partial results written, or read back, by this launch, 1e6.
+        write_mb: bytes of fp32 partial results that this launch writes, 1e6.
         share: fraction of HBM bandwidth that this many workgroups reach.
         waits: memory round trips beyond the first that a wave has nothing to cover with.
         spill: `sqrt(scratch accesses x spilled registers)` of one wave.
@@ -84,7 +84,7 @@ def launch_features(launch: LaunchCounts, role: str, unique_bytes: float, partia
         launch: its counts.
         role: `"main"`, `"before"` or `"after"`.
         unique_bytes: bytes of its inputs, each counted once.
-        partial_bytes: split-K workspace that it writes or reads, 0 if none.
+        partial_bytes: split-K workspace that it writes, 0 if none.
     """
     waves = max(1, launch.waves_per_workgroup)
     workgroups = max(1, launch.workgroups)
@@ -148,9 +148,7 @@ def plan_features(counts: Counts) -> tuple[list[LaunchFeatures], bool]:
     }
     features = []
     for launch, role in zip(counts.launches, roles, strict=True):
-        partial = counts.partial_bytes if role != "before" else 0
-        if role == "main" and counts.split_k <= 1:
-            partial = 0
-        features.append(launch_features(launch, role, unique[role], partial))
+        written = counts.partial_bytes if role == "main" and counts.split_k > 1 else 0
+        features.append(launch_features(launch, role, unique[role], written))
     inside = counts.split_k > 1 and "after" not in roles
     return features, inside
