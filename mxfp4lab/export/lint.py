@@ -1,0 +1,1 @@
+from mxfp4lab.export.spelling import server_refusals  # noqa

@@ -1,0 +1,230 @@
+"""`python -m mxfp4lab check`: one submission file, one mode, one verdict with the task's exit code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mxfp4lab.harness import cases as case_lines
+from mxfp4lab.shapes import Shape, parse_shape
+
+if TYPE_CHECKING:
+    from mxfp4lab.harness.report import CheckReport
+
+BACKENDS = ("auto", "emulator", "gpu")
+AGAINST = {"math": "even", "aiter": None}  # aiter: the rounding of the installed aiter
+MAX_FILE_BYTES = 8 << 20
+
+
+def check_submission(
+    path: str | Path,
+    mode: str = "test",
+    backend: str = "auto",
+    shapes: Iterable[Shape | str] = (),
+    *,
+    cases_file: str | Path | None = None,
+    against: str = "math",
+    time_limit_s: float | None = None,
+    memory_limit_bytes: int = 12 << 30,
+    log: case_lines.Log | None = None,
+) -> CheckReport:
+    """Run a submission file under the task's protocol, in a process of its own.
+
+    Args:
+        path: the file.
+        mode: "test", "benchmark" or "leaderboard".
+        backend: "emulator" executes its kernels' gfx950 code on the CPU and counts; "gpu" runs and times it; "auto" takes
+            the GPU where torch sees one.
+        shapes: only these, with the task's seeds; without them the task's cases for the mode.
+        cases_file: case lines to use instead.
+        against: "math" judges by exact arithmetic with nearest-even rounding (what current aiter gives), "aiter" by the
+            rounding that the installed aiter has.
+        time_limit_s: of the submission's own seconds; None takes the task's limit for the mode.
+        memory_limit_bytes: resident memory of its processes.
+        log: where log lines go; None takes POPCORN_FD's descriptor.
+
+    Returns:
+        A report; whatever the submission does is in it, with the task's exit code.
+
+    Raises:
+        ValueError: for a bad request: no such file, unknown mode or backend, bad shape, no GPU where one is asked for.
+    """
+    _require("mode", mode, case_lines.MODES)
+    _require("backend", backend, BACKENDS)
+    _require("against", against, tuple(AGAINST))
+    limit = case_lines.TIME_LIMITS_S[mode] if time_limit_s is None else time_limit_s
+    if not limit > 0:
+        raise ValueError(f"time_limit_s={time_limit_s!r} must be positive")
+    if memory_limit_bytes < 1 << 30:
+        raise ValueError(
+            f"memory_limit_bytes={memory_limit_bytes!r} must be at least {1 << 30}: torch alone needs that"
+        )
+    source = _read(path)
+    chosen = [parse_shape(shape) for shape in shapes]
+    if cases_file is not None and chosen:
+        raise ValueError("shape and cases exclude each other: a case file names its shapes")
+    lines = case_lines.read_cases(cases_file) if cases_file is not None else case_lines.task_cases(mode, chosen)
+    todo = case_lines.with_secret(lines, case_lines.secret_seed())
+    log = case_lines.Log.from_environment() if log is None else log
+    return _run(str(path), source, mode, _resolve_backend(backend), todo, against, limit, memory_limit_bytes, log)
+
+
+def _require(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name}={value!r} must be one of {', '.join(allowed)}")
+
+
+def _read(path: str | Path) -> bytes:
+    file = Path(path)
+    if not file.is_file():
+        raise ValueError(f"submission={str(path)!r}: no such file")
+    if file.stat().st_size > MAX_FILE_BYTES:
+        raise ValueError(f"submission={str(path)!r} has {file.stat().st_size} bytes; at most {MAX_FILE_BYTES} are read")
+    return file.read_bytes()
+
+
+def _resolve_backend(backend: str) -> str:
+    if backend == "emulator":
+        return backend
+    import torch
+
+    if torch.cuda.is_available():
+        return "gpu"
+    if backend == "gpu":
+        raise ValueError("backend='gpu': torch sees no GPU here; use emulator or auto")
+    return "emulator"
+
+
+def _run(
+    path: str,
+    source: bytes,
+    mode: str,
+    backend: str,
+    cases: list[case_lines.Case],
+    against: str,
+    limit: float,
+    memory: int,
+    log: case_lines.Log,
+) -> CheckReport:
+    from mxfp4lab.export.lint import server_refusals
+    from mxfp4lab.harness.launches import LaunchService
+    from mxfp4lab.harness.protocol import Run
+    from mxfp4lab.harness.report import CheckReport
+    from mxfp4lab.harness.session import Limits, Session, SubmissionEnded
+
+    started = time.perf_counter()
+    gpu = backend == "gpu"
+    rounding, judge = _judge(against)
+    report = CheckReport(path, mode, backend, "measured" if gpu else "emulated", against=judge)
+    report.refusals = [str(refusal) for refusal in server_refusals(source.decode("utf-8", "replace"))]
+    launches = LaunchService()
+    flush, report.device = _device(gpu)
+    session = Session(source, gpu=gpu, limits=Limits(limit, memory), serve=launches)
+    try:
+        with session:
+            launches.window = session.link.window
+            run = Run(session, None if gpu else launches, log, "cuda" if gpu else "cpu", rounding, flush)
+            report.passed = getattr(run, mode)(cases)
+            report.cases = run.reports
+    except SubmissionEnded as error:  # it did not even start
+        report.error = str(error)
+        log.write("check", "fail")
+        report.passed = False
+    report.confined = session.confined
+    report.printed, report.printed_bytes = session.printed.text, session.printed.total
+    report.kernels, report.notes = launches.kernels, launches.notes
+    if session.leftovers:
+        report.error = f"the submission left {session.leftovers} process(es) behind: ended"
+        report.passed = False
+    if not session.confined:
+        report.warnings.append(
+            "this kernel cannot confine a process (Linux Landlock): writes outside its folder were possible"
+        )
+    report.exit_code = case_lines.EXIT_PASS if report.passed else case_lines.EXIT_FAIL
+    report.log = log.lines
+    report.seconds = time.perf_counter() - started
+    return report
+
+
+def _judge(against: str) -> tuple[str, str]:
+    """The rounding of A in the reference, and how to call it."""
+    if against == "math":
+        return "even", "exact arithmetic, ties to even"
+    from mxfp4lab.oracle import installed_rounding
+
+    rounding, name = installed_rounding()
+    return rounding, name
+
+
+def _device(gpu: bool) -> tuple[int, str]:
+    """Bytes of the cache overwrite, and the device's name."""
+    if not gpu:
+        return 0, "gfx950 emulator"
+    from mxfp4lab.gpu.device import device_info, overwrite_bytes
+
+    info = device_info(0)
+    flush = overwrite_bytes(info)
+    return flush, f"{info.name}, cache overwrite {flush / 2**30:.2g} GiB"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command line of `check`."""
+    parser.add_argument("submission", help="the submission file")
+    parser.add_argument("--mode", default="test", help="test, benchmark or leaderboard (default: %(default)s)")
+    parser.add_argument("--backend", default="auto", help="auto, emulator or gpu (default: %(default)s)")
+    parser.add_argument(
+        "--shape", action="append", default=[], metavar="M,N,K", help="only this shape; may be repeated"
+    )
+    parser.add_argument("--cases", metavar="FILE", help="a file of case lines `m: ..; n: ..; k: ..; seed: ..`")
+    parser.add_argument(
+        "--against", default="math", help="math (exact, ties to even) or aiter (the installed aiter's rounding)"
+    )
+    parser.add_argument(
+        "--report", action="store_true", help="list each kernel launched: resources, spills, hazards, findings"
+    )
+    parser.add_argument("--time-limit", type=float, metavar="S", help="seconds of its own that the submission may take")
+    parser.add_argument(
+        "--memory-limit", type=float, default=12.0, metavar="GIB", help="memory of its processes (default: %(default)s)"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout, nothing else")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run `check` for parsed arguments; returns the exit code: 0, 112, 111, 113 or 2."""
+    try:
+        report = check_submission(
+            args.submission,
+            args.mode,
+            args.backend,
+            args.shape,
+            cases_file=args.cases,
+            against=args.against,
+            time_limit_s=args.time_limit,
+            memory_limit_bytes=int(args.memory_limit * 2**30),
+        )
+    except case_lines.BadCases as error:
+        return _refuse(args, error, case_lines.EXIT_BAD_CASES)
+    except case_lines.NoLog as error:
+        return _refuse(args, error, case_lines.EXIT_NO_LOG)
+    except ValueError as error:
+        return _refuse(args, error, case_lines.EXIT_BAD_REQUEST)
+    if args.json:
+        print(json.dumps(report.to_dict()))
+    else:
+        print(report.summary())
+        if args.report:
+            print(report.kernel_report())
+    return report.exit_code
+
+
+def _refuse(args: argparse.Namespace, error: Exception, code: int) -> int:
+    if args.json:
+        print(json.dumps({"error": str(error), "exit_code": code}))
+    else:
+        print(f"check: {error}", file=sys.stderr)
+    return code

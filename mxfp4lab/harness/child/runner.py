@@ -1,0 +1,293 @@
+"""Serves one submission: loads it, calls it on tensors that the check hands over, answers with its output.
+
+Started as a fresh process in a scratch folder. Every request and answer is one JSON object over the link; tensors lie
+in the shared window. Whatever the submission raises becomes an answer; only its death does not.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import os
+import sys
+import time
+import traceback
+
+from . import confine
+from .link import Link, LinkClosed, Packer
+
+INPUT_NAMES = ("A", "B", "B_q", "B_shuffle", "B_scale_sh")
+
+
+class _NoLab(importlib.abc.MetaPathFinder):
+    """Refuses to import the lab, however it is installed."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None):
+        if name.split(".")[0] == "mxfp4lab":
+            raise ModuleNotFoundError(
+                "No module named 'mxfp4lab': a submission has torch, triton and the task's modules"
+            )
+        return None
+
+
+class Submission:
+    """The module under test and what has been seen of it.
+
+    Args:
+        link: to the check.
+        gpu: run on a real GPU; False: on the emulator's stand-in.
+        folder: where `submission.py` lies.
+    """
+
+    def __init__(self, link: Link, gpu: bool, folder: str) -> None:
+        import torch
+
+        self.torch, self.link, self.gpu, self.folder = torch, link, gpu, folder
+        self.mode = None
+        if not gpu:
+            from . import gpu_torch, gpu_triton
+
+            self.mode = gpu_torch.install()
+            gpu_triton.install(link)
+            self._label_aiter()
+        self.pid = os.getpid()
+        self.clocks = _clocks(torch)
+        self.data: tuple = ()
+        self.outputs: list = []  # every output so far stays alive: a fresh one cannot share its memory
+        self.kernel = None
+
+    def _label_aiter(self) -> None:
+        from aiter import _compute
+
+        for name in [n for n in sys.modules if n == "aiter" or n.startswith("aiter.")]:
+            if name != "aiter._compute":
+                del sys.modules[name]
+        _compute.note = lambda text: self.link.ask({"op": "note", "text": text})
+
+    # requests -----------------------------------------------------------------------------------------------------
+
+    def load(self, request: dict) -> dict:
+        """Import the file as module `submission` and find `custom_kernel` in it."""
+        self._run(self._import)
+        if not callable(self.kernel):
+            return {"error": "submission.py defines no custom_kernel", "kind": "missing"}
+        return {"ok": True}
+
+    def _import(self) -> None:
+        module = importlib.import_module("submission")
+        self.kernel = getattr(module, "custom_kernel", None)
+
+    def call(self, request: dict) -> dict:
+        """One call of `custom_kernel`.
+
+        `inputs` says on which tensors: descriptions of new ones in the window ("fresh"), the same written into the
+        tensors of the last call ("overwrite"), or those tensors unchanged ("same"). `timed` records events around it.
+        """
+        how = request["how"]
+        if how != "same":
+            given = [self._take(entry) for entry in request["inputs"]]
+            if how == "overwrite" and self.data:
+                for old, new in zip(self.data, given, strict=True):
+                    old.copy_(new)
+            else:
+                self.data = tuple(given)
+        before = [t.clone() for t in self.data] if request.get("watch_inputs", True) else None
+        nanoseconds = None
+        if request.get("timed") and self.gpu:
+            output, nanoseconds = self._timed_call(request["flush_bytes"])
+        else:
+            output = self._run(lambda: self.kernel(self.data))
+            self._synchronize()
+        answer = self._describe(output)
+        answer["nanoseconds"] = nanoseconds
+        if before is not None:
+            answer["changed"] = [
+                name
+                for name, old, new in zip(INPUT_NAMES, before, self.data, strict=True)
+                if not self.torch.equal(_bytes(old), _bytes(new))
+            ]
+        return answer
+
+    def time(self, request: dict) -> dict:
+        """Repeated timed calls on the tensors of the last call, on a real GPU; stops as the task does."""
+        durations: list[float] = []
+        started = time.perf_counter()
+        for repeat in range(request["max_repeats"]):
+            output, nanoseconds = self._timed_call(request["flush_bytes"])
+            del output
+            durations.append(nanoseconds)
+            if repeat > 1:
+                mean = sum(durations) / len(durations)
+                spread = (sum((d - mean) ** 2 for d in durations) / (len(durations) - 1)) ** 0.5
+                error = spread / len(durations) ** 0.5
+                wall = time.perf_counter() - started
+                if error / mean < 1e-3 or sum(durations) > request["max_kernel_ns"] or wall > request["max_wall_s"]:
+                    break
+        return {"durations": durations, "tampered": self._tampered()}
+
+    def device(self, request: dict) -> dict:
+        """Name and cache size of the GPU that the calls run on."""
+        if not self.gpu:
+            return {"name": "gfx950 emulator", "l2_bytes": 0, "free_bytes": 0}
+        properties = self.torch.cuda.get_device_properties(0)
+        arch = getattr(properties, "gcnArchName", "").split(":")[0]
+        return {
+            "name": properties.name,
+            "l2_bytes": int(getattr(properties, "L2_cache_size", 0)),
+            "arch": arch,
+            "free_bytes": int(self.torch.cuda.mem_get_info()[0]),
+        }
+
+    # parts --------------------------------------------------------------------------------------------------------
+
+    def _run(self, function):
+        if self.mode is None:
+            return function()
+        with self.mode:
+            return function()
+
+    def _synchronize(self) -> None:
+        if self.gpu:
+            self.clocks["torch.cuda.synchronize"]()
+
+    def _timed_call(self, flush_bytes: int) -> tuple[object, float]:
+        """Cold caches, then the call between two events: the overwrite is queued before the first of them."""
+        torch = self.torch
+        event = self.clocks["torch.cuda.Event"]
+        self._synchronize()
+        if flush_bytes:
+            torch.empty(flush_bytes // 4, dtype=torch.float32, device="cuda").normal_()
+        start, end = event(enable_timing=True), event(enable_timing=True)
+        start.record()
+        output = self.kernel(self.data)
+        end.record()
+        self._synchronize()
+        return output, start.elapsed_time(end) * 1e6
+
+    def _take(self, entry: dict):
+        """A tensor on the (stand-in) GPU from the window."""
+        torch = self.torch
+        dtype = getattr(torch, entry["dtype"])
+        size = entry["nbytes"]
+        raw = torch.empty(size, dtype=torch.uint8)
+        if size:
+            raw.copy_(torch.frombuffer(self.link.window, dtype=torch.uint8, count=size, offset=entry["offset"]))
+        tensor = raw.view(dtype).view(entry["shape"])
+        if self.gpu:
+            return tensor.to("cuda")
+        from . import gpu_torch
+
+        return gpu_torch.mark(tensor)
+
+    def _describe(self, output: object) -> dict:
+        """What came back, with its bytes in the window."""
+        torch = self.torch
+        if not isinstance(output, torch.Tensor):
+            return {
+                "error": f"custom_kernel returned {_article(type(output).__name__)}, not a tensor",
+                "kind": "output",
+            }
+        if output.layout != torch.strided:
+            return {"error": f"custom_kernel returned a tensor of layout {output.layout}", "kind": "output"}
+        where = self._run(lambda: str(output.device))
+        if not where.startswith("cuda"):
+            return {"error": f"custom_kernel returned a tensor on {where}, not on the GPU", "kind": "output"}
+        answer: dict = {
+            "shape": list(output.shape),
+            "dtype": str(output.dtype).removeprefix("torch."),
+            "strides": list(output.stride()),
+            "contiguous": output.is_contiguous(),
+        }
+        ours = output.untyped_storage().data_ptr()
+        for name, tensor in zip(INPUT_NAMES, self.data, strict=True):
+            if output.numel() and tensor.untyped_storage().data_ptr() == ours:
+                answer["view_of"] = name
+        for index, old in enumerate(self.outputs):
+            if output.numel() and old.untyped_storage().data_ptr() == ours:
+                answer["same_as_call"] = index
+        self.outputs.append(output)
+        if len(self.outputs) > 16:  # enough to see a buffer that is handed out in turns
+            del self.outputs[0]
+        flat = _bytes(output.detach().contiguous()).cpu()
+        answer["offset"] = Packer(len(self.link.window)).place(flat.numel())
+        answer["nbytes"] = flat.numel()
+        if flat.numel():
+            torch.frombuffer(self.link.window, dtype=torch.uint8, count=flat.numel()).copy_(flat)
+        answer["tampered"] = self._tampered()
+        return answer
+
+    def _tampered(self) -> list[str]:
+        """Clocks and events that are no longer what they were before the submission was loaded."""
+        now = _clocks(self.torch)
+        return [name for name, value in self.clocks.items() if now.get(name) is not value]
+
+
+def _clocks(torch) -> dict[str, object]:
+    """What the timing and the check rest on: a submission has no business to replace it."""
+    found = {
+        f"time.{name}": getattr(time, name)
+        for name in ("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic")
+    }
+    found |= {f"torch.cuda.{name}": getattr(torch.cuda, name, None) for name in ("Event", "synchronize")}
+    event = torch.cuda.Event
+    found |= {
+        f"torch.cuda.Event.{name}": getattr(event, name, None) for name in ("record", "elapsed_time", "synchronize")
+    }
+    found |= {f"torch.{name}": getattr(torch, name) for name in ("allclose", "isclose", "equal", "randn")}
+    return found
+
+
+def _bytes(tensor):
+    import torch
+
+    return tensor.contiguous().view(-1).view(torch.uint8) if tensor.numel() else torch.empty(0, dtype=torch.uint8)
+
+
+def _article(word: str) -> str:
+    return f"{'an' if word[0].lower() in 'aeiou' else 'a'} {word}"
+
+
+def _failure(error: BaseException, folder: str) -> dict:
+    """An exception as one line, with the place in the submission."""
+    path = os.path.join(folder, "submission.py")
+    line = getattr(error, "lineno", None) if isinstance(error, SyntaxError) and error.filename == path else None
+    if line is None:
+        places = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+        line = places[-1] if places else None
+    if isinstance(error, SystemExit):
+        said = f"the submission called exit({error.code!r})"
+    else:
+        text = error.msg if isinstance(error, SyntaxError) and error.msg else str(error)
+        said = f"{type(error).__name__}: {' '.join(text.split())[:400]}".rstrip(": ")
+    where = f"submission.py line {line}: " if line else ""
+    detail = "".join(traceback.format_exception(error)[-12:])[-4000:]
+    return {"error": where + said, "kind": "raised", "detail": detail}
+
+
+def main(config: dict) -> None:
+    """Confine this process, then serve requests until told to stop."""
+    link = Link.from_descriptors(config["socket_fd"], config["window_fd"])
+    confine.limit_resources(config["memory_bytes"])
+    confined = ""
+    if config["confine"]:
+        confined = confine.forbid_writes([config["work_folder"]], ["/dev"], network=False)
+    sys.meta_path.insert(0, _NoLab())
+    submission = Submission(link, config["gpu"], config["task_folder"])
+    link.send({"ready": True, "confined": confined})
+    handlers = {"load": submission.load, "call": submission.call, "time": submission.time, "device": submission.device}
+    while True:
+        try:
+            request = link.receive()
+        except LinkClosed:
+            return
+        if request.get("op") == "quit":
+            return
+        try:
+            answer = handlers[request["op"]](request)
+        except BaseException as error:
+            if isinstance(error, LinkClosed):
+                return
+            answer = _failure(error, config["task_folder"])
+        if os.getpid() != submission.pid:  # a process that the submission forked came back here
+            os._exit(0)
+        link.send({"done": True, **answer})

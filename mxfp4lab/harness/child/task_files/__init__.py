@@ -1,0 +1,1 @@
+"""The modules that lie beside a submission: `task`, `utils`, `reference`, and on the emulator backend `aiter`."""

@@ -1,0 +1,362 @@
+"""A submission's process, seen from outside: started apart, asked one thing at a time, ended with all it started.
+
+The process gets a scratch folder, an environment without secrets, a limit on its own seconds and memory, and a pipe
+whose content beyond 64 KiB is counted and dropped. What this is: protection from mistakes and from a file that does
+silly things. What it is not: a sandbox against malice (the file can read what you can read).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from mxfp4lab.harness.child.link import WINDOW_BYTES, Link, LinkClosed, LinkTimeout, Packer
+
+KEPT_OUTPUT = 64 << 10
+MAX_PROCESSES = 256
+_CHILD = Path(__file__).parent / "child"
+_MARKER = "MXFP4LAB_CHECK_ID"
+_KEPT_ENVIRONMENT = (
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "LD_LIBRARY_PATH",
+    "OMP_NUM_THREADS",
+    "TORCH_NUM_THREADS",
+)
+_KEPT_PREFIXES = ("TRITON_", "AMDGCN_", "HIP_", "ROCM_", "ROCR_", "HSA_", "CUDA_", "NVIDIA_", "PYTORCH_", "AITER_")
+_SECRET_WORDS = ("TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL")
+
+
+class SubmissionEnded(Exception):
+    """The process is gone, or was ended because it went over a limit; the message is one line for the log."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a submission's process may use.
+
+    Attributes:
+        seconds: of its own: time that the emulator spends on its launches does not count.
+        memory_bytes: resident memory of all its processes together.
+    """
+
+    seconds: float = 420.0
+    memory_bytes: int = 12 << 30
+
+
+@dataclass
+class Printed:
+    """What the submission wrote to stdout and stderr: the first bytes, and how many there were."""
+
+    head: bytes = b""
+    total: int = 0
+
+    def add(self, data: bytes) -> None:
+        self.head += data[: max(0, KEPT_OUTPUT - len(self.head))]
+        self.total += len(data)
+
+    @property
+    def text(self) -> str:
+        return self.head.decode("utf-8", "replace")
+
+
+class Session:
+    """Owns the process of one submission. Use as a context manager.
+
+    Args:
+        source: bytes of the file under test.
+        gpu: run on the machine's GPU instead of on the emulator's stand-in.
+        limits: see `Limits`.
+        serve: answers the process's own requests (kernels, launches, notes) while it works.
+    """
+
+    def __init__(self, source: bytes, *, gpu: bool, limits: Limits, serve: Callable[[dict], dict]) -> None:
+        self._source, self._gpu, self.limits, self._serve = source, gpu, limits, serve
+        self.printed = Printed()
+        self.confined = ""
+        self.leftovers = 0
+        self._spent = 0.0
+        self._ended_because = ""
+        self._id = uuid.uuid4().hex
+
+    def __enter__(self) -> Session:
+        self._folder = Path(tempfile.mkdtemp(prefix="mxfp4lab-check-"))
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _start(self) -> None:
+        task, work = self._folder / "task", self._folder / "work"
+        harness = self._folder / "harness"
+        ignored = shutil.ignore_patterns("__pycache__", "aiter") if self._gpu else shutil.ignore_patterns("__pycache__")
+        shutil.copytree(_CHILD / "task_files", task, ignore=ignored)
+        shutil.copytree(_CHILD, harness / "harness_child", ignore=shutil.ignore_patterns("__pycache__", "task_files"))
+        (work / "tmp").mkdir(parents=True)
+        (task / "submission.py").write_bytes(self._source)
+        (harness / "start.py").write_text(
+            "import json, sys\nconfig = json.loads(sys.argv[1])\nsys.argv = ['submission.py']\n"
+            "sys.path[:] = config['path']\nfrom harness_child import runner\n"
+            "if __name__ == '__main__':\n    runner.main(config)\n"
+        )
+        ours, theirs = socket.socketpair()
+        window_fd = _sealed_memory(WINDOW_BYTES)
+        self._window = mmap.mmap(window_fd, WINDOW_BYTES)
+        self.link = Link(ours, self._window)
+        config = {
+            "socket_fd": theirs.fileno(),
+            "window_fd": window_fd,
+            "gpu": self._gpu,
+            "confine": True,
+            "memory_bytes": None if self._gpu else self.limits.memory_bytes,
+            "task_folder": str(task),
+            "work_folder": str(work),
+            "path": [str(task), str(harness), *_import_path()],
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-B", "-X", "faulthandler", str(harness / "start.py"), json.dumps(config)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=work,
+            env=self._environment(work),
+            pass_fds=(theirs.fileno(), window_fd),
+            start_new_session=True,
+        )
+        theirs.close()
+        os.close(window_fd)
+        self._reader = threading.Thread(target=self._drain, daemon=True)
+        self._reader.start()
+        self._watching = threading.Event()
+        threading.Thread(target=self._watch, daemon=True).start()
+        hello = self._receive(self.limits.seconds + 60)
+        self.confined = str(hello.get("confined", ""))
+        self._spent = 0.0  # starting Python and torch is not the submission's time
+
+    def _environment(self, work: Path) -> dict[str, str]:
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if (name in _KEPT_ENVIRONMENT or name.startswith(_KEPT_PREFIXES))
+            and not any(w in name for w in _SECRET_WORDS)
+        }
+        kept |= {
+            "HOME": str(work),
+            "TMPDIR": str(work / "tmp"),
+            "XDG_CACHE_HOME": str(work / "cache"),
+            _MARKER: self._id,
+            "TRITON_CACHE_DIR": str(work / "triton"),
+            "TORCHINDUCTOR_CACHE_DIR": str(work / "inductor"),
+        }
+        kept.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
+        return kept
+
+    # talking --------------------------------------------------------------------------------------------------------
+
+    def request(self, op: str, **fields: object) -> dict:
+        """Ask the process for one thing, serving its launches meanwhile.
+
+        Returns:
+            Its answer; `error` in it when the submission's code failed.
+
+        Raises:
+            SubmissionEnded: if it is gone or over a limit.
+        """
+        try:
+            self.link.send({"op": op, **fields})
+        except LinkClosed:
+            self._raise_ended()
+        while True:
+            message = self._receive(self.limits.seconds - self._spent)
+            if "op" not in message:
+                return message
+            answer = self._serve(message)
+            try:
+                self.link.send(answer)
+            except LinkClosed:
+                self._raise_ended()
+
+    def _receive(self, timeout_s: float) -> dict:
+        started = time.monotonic()
+        try:
+            return self.link.receive(max(timeout_s, 0.001))
+        except LinkTimeout:
+            self._ended_because = f"over its time limit of {self.limits.seconds:g} s: ended"
+            self._kill()
+            raise SubmissionEnded(self._ended_because) from None
+        except LinkClosed:
+            self._raise_ended()
+        finally:
+            self._spent += time.monotonic() - started
+        raise AssertionError
+
+    def give(self, tensors: Sequence[torch.Tensor]) -> list[dict]:
+        """Put tensors into the window and describe them for a request."""
+        packer = Packer(WINDOW_BYTES)
+        entries = []
+        for tensor in tensors:
+            flat = tensor.contiguous().view(-1).view(torch.uint8)
+            offset = packer.place(flat.numel())
+            if flat.numel():
+                torch.frombuffer(self._window, dtype=torch.uint8, count=flat.numel(), offset=offset).copy_(flat)
+            entries.append(
+                {
+                    "offset": offset,
+                    "nbytes": flat.numel(),
+                    "shape": list(tensor.shape),
+                    "dtype": str(tensor.dtype).removeprefix("torch."),
+                }
+            )
+        return entries
+
+    def take(self, answer: dict) -> torch.Tensor:
+        """The output tensor that an answer describes, copied out of the window.
+
+        Raises:
+            ValueError: if the description does not fit together.
+        """
+        dtype = getattr(torch, str(answer["dtype"]), None)
+        shape, size, offset = [int(n) for n in answer["shape"]], int(answer["nbytes"]), int(answer["offset"])
+        if (
+            not isinstance(dtype, torch.dtype)
+            or any(n < 0 for n in shape)
+            or not 0 <= offset <= offset + size <= WINDOW_BYTES
+        ):
+            raise ValueError("the answer describes no tensor")
+        raw = torch.empty(size, dtype=torch.uint8)
+        if size:
+            raw.copy_(torch.frombuffer(self._window, dtype=torch.uint8, count=size, offset=offset))
+        return raw.view(dtype).view(shape)
+
+    # ending ---------------------------------------------------------------------------------------------------------
+
+    def _raise_ended(self) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=5)
+        if not self._ended_because:
+            code = self._process.poll()
+            if code is None:
+                self._ended_because = "the submission's process closed its connection"
+            elif code < 0:
+                name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+                self._ended_because = f"the submission's process died by {name}"
+            else:
+                self._ended_because = f"the submission ended its process (exit code {code})"
+        raise SubmissionEnded(self._ended_because)
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def __exit__(self, *_: object) -> None:
+        if hasattr(self, "_process"):
+            with contextlib.suppress(LinkClosed, ValueError):
+                self.link.send({"op": "quit"})
+            try:
+                self._process.wait(timeout=2)
+            except subprocess.TimeoutExpired:
+                self._ended_because = self._ended_because or "did not end when asked"
+            self._watching.set()
+            self.leftovers = self._end_others()
+            self._kill()
+            self._process.wait()
+            self._reader.join(timeout=2)
+            self._process.stdout.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _end_others(self) -> int:
+        """End every process that carries this check's mark, also one that left the process group."""
+        found = [pid for pid in _marked_processes(self._id) if pid != self._process.pid]
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        return len(found)
+
+    def _drain(self) -> None:
+        while True:
+            try:
+                data = os.read(self._process.stdout.fileno(), 1 << 16)
+            except (OSError, ValueError):
+                return
+            if not data:
+                return
+            self.printed.add(data)
+
+    def _watch(self) -> None:
+        """End the process group when it grows over its memory or into too many processes."""
+        while not self._watching.wait(0.3):
+            members = _group_members(self._process.pid)
+            resident = sum(members.values())
+            if resident > self.limits.memory_bytes:
+                self._ended_because = f"over its memory limit of {self.limits.memory_bytes >> 20} MiB: ended"
+                self._kill()
+            elif len(members) > MAX_PROCESSES:
+                self._ended_because = f"over its limit of {MAX_PROCESSES} processes: ended"
+                self._kill()
+
+
+def _sealed_memory(size: int) -> int:
+    """A memory file of fixed size: a process that shrank it would kill the other side by SIGBUS."""
+    import fcntl
+
+    descriptor = os.memfd_create("window", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, size)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    return descriptor
+
+
+def _import_path() -> list[str]:
+    """This process's import path without any folder from which the lab could be imported."""
+    here = os.path.realpath(os.getcwd())
+    return [
+        entry
+        for entry in sys.path
+        if entry and os.path.realpath(entry) != here and not os.path.isdir(os.path.join(entry, "mxfp4lab"))
+    ]
+
+
+def _group_members(group: int) -> dict[int, int]:
+    """pid -> resident bytes of every process in a process group."""
+    page, found = os.sysconf("SC_PAGE_SIZE"), {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[2]) == group and fields[0] != "Z":
+            found[int(entry)] = int(fields[21]) * page
+    return found
+
+
+def _marked_processes(mark: str) -> list[int]:
+    """Processes whose environment carries the mark of this check."""
+    wanted, found = f"{_MARKER}={mark}".encode(), []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError):
+                if wanted in Path(f"/proc/{entry}/environ").read_bytes():
+                    found.append(int(entry))
+    return found

@@ -1,0 +1,5 @@
+import torch
+
+
+def kernel(data):
+    return torch.zeros(1)
