@@ -1,6 +1,6 @@
 """What one change did in the public logs against what the model says that it does, and what would help next.
 
-An ablation is a pair of published rows of one shape whose configs differ in one field. A lever is a change of the counts
+An ablation is a pair of published rows of one shape whose configs differ in one field. A lever is a change of counts
 that a better kernel could make; its worth is the predicted time that it saves.
 """
 

@@ -1,0 +1,96 @@
+"""The model's evidence as pandas tables, for notebooks and reports: each row says what kind of evidence it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from mxfp4lab.model.predict import Prediction, load_document
+from mxfp4lab.model.published import TIMES_FILE, read_rows
+from mxfp4lab.shapes import Shape
+
+if TYPE_CHECKING:
+    import pandas
+
+# Public harness times of one kernel doing all the work of C, by what it is; a name's rows hold all its shapes.
+BEST_PUBLISHED = {
+    "v45 + exact reduce kernel (upper ends of ranges)": "specialised Triton",
+    "v114 + XCD remap (benchmark)": "aiter's fused kernel, tuned; M ≥ 64 two launches",
+    "#591 best (preshuffle / fast HIP reduce / quant+ASM)": "the same, HIP reduce; M ≥ 64 quantize + prebuilt",
+}
+
+
+def cross_validation_table(document: Mapping[str, Any] | None = None) -> pandas.DataFrame:
+    """One row per scheme: errors on rows not seen, rank correlations, disasters."""
+    import pandas as pd
+
+    document = document or load_document()
+    records = []
+    for scheme, reached in document["cross_validation"].items():
+        record = {"rows": scheme, "n": reached["rows"]}
+        record |= {f"{key} |error|": f"{reached[key]:.1%}" for key in ("median", "p90", "max")}
+        record |= {f"Spearman {shape}": f"{value:.2f}" for shape, value in reached.get("spearman", {}).items()}
+        if "disasters_missed" in reached:
+            record["disasters missed"] = len(reached["disasters_missed"])
+            record["good called disasters"] = len(reached["good_called_disasters"])
+        records.append(record)
+    return pd.DataFrame(records).fillna("").set_index("rows")
+
+
+def parameter_table(document: Mapping[str, Any] | None = None) -> pandas.DataFrame:
+    """Fitted values, how far they move when rows are left out, what was expected and why."""
+    import pandas as pd
+
+    document = document or load_document()
+    records = [
+        {
+            "parameter": name,
+            "value": f"{entry['value']:.3g}",
+            "spread": f"{entry['spread']:.2g}",
+            "expected": f"{entry['expected']:g} ± {entry['width']:g}",
+            "bounds": f"{entry['low']:g} .. {entry['high']:g}",
+            "where that comes from": entry["why"],
+        }
+        for name, entry in document["parameters"].items()
+    ]
+    return pd.DataFrame(records).set_index("parameter")
+
+
+def residual_rows(regime: str = "harness", document: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """Rows as the figures want them; `predicted_us` is by a fit that has not seen the row's shape (or matrix)."""
+    document = document or load_document()
+    unseen = "shape_left_out_us" if regime == "harness" else "left_out_us"
+    return [{**row, "predicted_us": row[unseen]} for row in document["residuals"][regime]]
+
+
+def prediction_table(named: Iterable[tuple[str, Shape, Prediction]]) -> pandas.DataFrame:
+    """Predictions of plans, with what dominates each; evidence `modelled`."""
+    import pandas as pd
+
+    records = []
+    for label, shape, p in named:
+        main = sorted(((v, k) for k, v in p.terms.items() if k != "launch floor"), reverse=True)[:3]
+        records.append(
+            {
+                "shape": str(shape),
+                "config": label,
+                "predicted µs": f"{p.predicted_us:.2f}",
+                "interval": f"{p.interval[0]:.1f} .. {p.interval[1]:.1f}",
+                "above the floor": ", ".join(f"{k} {v:.2f}" for v, k in main if v > 0.05),
+                "outside the fitted rows": "; ".join(text.split(":")[0] for text in p.outside),
+                "evidence": "modelled",
+            }
+        )
+    return pd.DataFrame(records).set_index(["shape", "config"])
+
+
+def best_published(shape: Shape) -> dict[str, float]:
+    """Public harness times of the best kernels on a shape, by what they are (benchmark mode, measured by others)."""
+    found = {}
+    for row in read_rows(TIMES_FILE):
+        kind = BEST_PUBLISHED.get(row["implementation"])
+        if kind and row["regime"] == "harness_benchmark" and (row["m"], row["n"], row["k"]) == tuple(
+            str(size) for size in shape.as_tuple
+        ):
+            found[kind] = float(row["us"])
+    return found
