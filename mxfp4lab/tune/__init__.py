@@ -1,0 +1,45 @@
+"""Search the configs of a shape: from a few hundred candidates to one that is verified, with every step on record.
+
+``space`` says what is looked at, ``screens`` what machine code must be like, ``search`` runs the funnel, ``executors``
+is where a GPU is attached. Without a GPU the outcome is a pick (modelled time, results verified by executing the
+machine code); a winner needs a clock.
+"""
+
+from mxfp4lab.tune.budget import Budget, parse_budget
+from mxfp4lab.tune.executors import BACKENDS, Comparison, Executor, open_executor
+from mxfp4lab.tune.funnel import STAGES, Funnel
+from mxfp4lab.tune.instruments import Check, Instruments, Verifier, real_instruments
+from mxfp4lab.tune.result import PICK_MIME, PICK_SCHEMA, Entry, Pick, TuneResult
+from mxfp4lab.tune.screens import DEFAULT_MAX_SPILLS, SCREENS
+from mxfp4lab.tune.search import DEFAULT_BUDGET, TuneInterrupted, latest, tune
+from mxfp4lab.tune.space import Candidate, Space, enumerate_space, searchable_variants
+
+__all__ = [
+    "BACKENDS",
+    "DEFAULT_BUDGET",
+    "DEFAULT_MAX_SPILLS",
+    "PICK_MIME",
+    "PICK_SCHEMA",
+    "SCREENS",
+    "STAGES",
+    "Budget",
+    "Candidate",
+    "Check",
+    "Comparison",
+    "Entry",
+    "Executor",
+    "Funnel",
+    "Instruments",
+    "Pick",
+    "Space",
+    "TuneInterrupted",
+    "TuneResult",
+    "Verifier",
+    "enumerate_space",
+    "latest",
+    "open_executor",
+    "parse_budget",
+    "real_instruments",
+    "searchable_variants",
+    "tune",
+]

@@ -1,0 +1,348 @@
+"""What a search hands back: the funnel, the ranking, and a pick (modelled) or a winner (measured)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mxfp4lab import display
+from mxfp4lab.config import GemmConfig
+from mxfp4lab.records import Counts, Evidence, Status, Trial
+from mxfp4lab.shapes import Shape
+from mxfp4lab.tune.funnel import Funnel
+from mxfp4lab.tune.screens import main_kernel
+from mxfp4lab.tune.space import Candidate
+
+PICK_SCHEMA = 1
+PICK_MIME = "application/vnd.mxfp4lab.pick+json"
+"""A notebook's results cell shows its pick under this type, so that the file alone is enough to export from."""
+
+
+@dataclass
+class Entry:
+    """One candidate on its way through the funnel.
+
+    Attributes:
+        status: ``ok`` as long as nothing stopped it.
+        trials: its rows, from this run or an earlier one, in the order of the steps.
+    """
+
+    candidate: Candidate
+    status: Status = Status.ok
+    reason: str = ""
+    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    counts: Counts | None = None
+    predicted_us: float | None = None
+    interval: tuple[float, float] | None = None
+    model_version: str = ""
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    verified: str = "none"
+    bf16_identical: float | None = None
+    latency_us: float | None = None
+    trials: list[Trial] = field(default_factory=list)
+
+    @property
+    def rank_key(self) -> tuple[float, int, str, str]:
+        """Best first: measured time if there is one, else predicted; of equals the simpler config."""
+        time = self.latency_us if self.latency_us is not None else self.predicted_us
+        assert time is not None
+        config = self.candidate.config
+        return (round(time, 3), len(config.changes()), self.candidate.variant, config.config_id)
+
+    @property
+    def evidence(self) -> Evidence:
+        return Evidence.modelled if self.latency_us is None else Evidence.measured
+
+
+@dataclass(frozen=True)
+class Pick:
+    """The config that a search recommends for a shape, with the evidence for it.
+
+    Without a GPU this is a pick: its time is modelled, its results were checked by executing the machine code. With
+    one it is a winner: measured, and compared with the other finalists (``tie`` says that it could not be told apart).
+    """
+
+    shape: Shape
+    variant: str
+    config: GemmConfig
+    arch: str
+    evidence: Evidence
+    verified: str
+    bf16_identical: float
+    toolchain: Mapping[str, str]
+    knobs: Mapping[str, str]
+    run_id: str
+    predicted_us: float | None = None
+    interval: tuple[float, float] | None = None
+    model_version: str = ""
+    latency_us: float | None = None
+    regime: str = ""
+    device: str = ""
+    tie: bool = False
+    origins: tuple[str, ...] = ()
+    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    alternatives: tuple[tuple[str, GemmConfig], ...] = ()
+
+    @property
+    def word(self) -> str:
+        """``winner`` for a measured result, ``pick`` for a modelled one."""
+        return "winner" if self.evidence is Evidence.measured else "pick"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values: everything that an export needs, with the evidence beside it."""
+        return {
+            "schema": PICK_SCHEMA,
+            "kind": self.word,
+            "shape": {"m": self.shape.m, "n": self.shape.n, "k": self.shape.k},
+            "variant": self.variant,
+            "config": self.config.to_dict(),
+            "config_id": self.config.config_id,
+            "arch": self.arch,
+            "evidence": str(self.evidence),
+            "predicted_us": self.predicted_us,
+            "interval": list(self.interval) if self.interval else None,
+            "model_version": self.model_version,
+            "latency_us": self.latency_us,
+            "regime": self.regime,
+            "device": self.device,
+            "tie": self.tie,
+            "verified": self.verified,
+            "bf16_identical": self.bf16_identical,
+            "toolchain": dict(self.toolchain),
+            "knobs": dict(self.knobs),
+            "run_id": self.run_id,
+            "alternatives": [
+                {"variant": variant, "config": config.to_dict(), "config_id": config.config_id}
+                for variant, config in self.alternatives
+            ],
+        }
+
+    def lines(self) -> list[tuple[str, Any]]:
+        """(name, value) for people; the HTML and the plain form both show these."""
+        kernel = main_kernel(self.facts)
+        if self.latency_us is not None:
+            time = f"{self.latency_us:.2f} us measured ({self.regime}, {self.device}){', a tie' if self.tie else ''}"
+        else:
+            low, high = self.interval or (self.predicted_us, self.predicted_us)
+            time = (
+                f"{self.predicted_us:.2f} us modelled, {low:.2f} to {high:.2f} "
+                f"({self.regime}, model {self.model_version}); not a measurement"
+            )
+        config = ", ".join(f"{name}={value}" for name, value in self.config.changes().items()) or "all defaults"
+        return [
+            ("shape", self.shape),
+            ("variant", self.variant),
+            ("config", f"{self.config.config_id}: {config}"),
+            ("time", time),
+            ("C", f"{self.bf16_identical:.4%} of bf16 identical to the reference, {self.verified}"),
+            (
+                "registers",
+                f"{kernel.get('vgprs', '?')} VGPRs, {display.spills_in_words(kernel.get('spilled_vgprs', 0))[0]}, "
+                f"{kernel.get('lds_bytes', 0)} B of LDS, {kernel.get('occupancy_waves_per_simd', '?')} waves a SIMD",
+            ),
+            ("also used by", ", ".join(self.origins) or "no known submission"),
+        ]
+
+    def __str__(self) -> str:
+        return display.text_facts(self.word, self.lines())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        tone = display.badge(self.evidence, str(self.evidence))
+        checked = display.badge(f"verified: {self.verified}", "good" if self.verified != "none" else "bad")
+        return display.card(
+            self.word.capitalize(), display.facts(self.lines()) + f'<div style="margin-top:6px">{tone} {checked}</div>'
+        )
+
+
+@dataclass
+class TuneResult:
+    """Everything a search found out.
+
+    Attributes:
+        entries: one per candidate tried, in the order of work.
+        refused: rows of invalid configs.
+        pick: None where nothing was left, or before the search came that far.
+        interrupted: the search was stopped; run it again to go on.
+        seconds: wall time of this run.
+    """
+
+    shape: Shape
+    variants: tuple[str, ...]
+    backend: str
+    arch: str
+    run_id: str
+    folder: Path
+    funnel: Funnel = field(default_factory=Funnel)
+    entries: list[Entry] = field(default_factory=list)
+    refused: list[Trial] = field(default_factory=list)
+    pick: Pick | None = None
+    warnings: list[str] = field(default_factory=list)
+    interrupted: bool = False
+    seconds: float = 0.0
+
+    @property
+    def winner(self) -> Pick | None:
+        """The pick, if it was measured; without a GPU there is no winner."""
+        return self.pick if self.pick is not None and self.pick.evidence is Evidence.measured else None
+
+    def ranked(self) -> list[Entry]:
+        """Entries that have a time of some kind and failed nowhere, best first."""
+        timed = [
+            entry
+            for entry in self.entries
+            if entry.status is Status.ok and (entry.predicted_us is not None or entry.latency_us is not None)
+        ]
+        # Measured and predicted times are not comparable: where something was measured, only that is ranked.
+        if any(entry.latency_us is not None for entry in timed):
+            timed = [entry for entry in timed if entry.latency_us is not None]
+        return sorted(timed, key=lambda entry: entry.rank_key)
+
+    @property
+    def trials(self) -> Any:
+        """Every row of every candidate and refused config as a pandas DataFrame, one row per trial."""
+        import pandas as pd
+
+        rows = [row for entry in self.entries for row in entry.trials] + self.refused
+        origins = {entry.candidate.config.config_id: entry.candidate.origins for entry in self.entries}
+        return pd.DataFrame([_flat(trial, origins) for trial in rows], columns=None if rows else ["status"])
+
+    @property
+    def ranking(self) -> Any:
+        """One row per ranked candidate with its resources, as a pandas DataFrame, best first."""
+        import pandas as pd
+
+        return pd.DataFrame([_ranking_row(place, entry) for place, entry in enumerate(self.ranked(), start=1)])
+
+    def summary(self) -> str:
+        """A few lines for a terminal: what came out, of what, and where it is recorded."""
+        head = f"{self.shape}: {len(self.ranked())} configs ranked in {self.seconds:.1f} s"
+        if self.interrupted:
+            head += " (interrupted: run the same command again to go on)"
+        lines = [head, "", str(self.funnel), ""]
+        if self.ranked():
+            lines += [self.ranking_text(8), ""]
+        lines.append(str(self.pick) if self.pick is not None else self.why_no_pick())
+        return "\n".join([*lines, "", f"records: {self.folder}"])
+
+    def why_no_pick(self) -> str:
+        """Why there is no pick, in one sentence."""
+        if self.interrupted:
+            return "no pick yet: the search was interrupted"
+        return f"no pick: {self.funnel.nothing_left()}"
+
+    def ranking_text(self, rows: int = 10) -> str:
+        return display.text_table(RANKING_HEADERS, [_shown_row(p, e) for p, e in self._top(rows)])
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        body = self.funnel._repr_html_()
+        if self.ranked():
+            rows = []
+            for place, entry in self._top(10):
+                row: list[Any] = list(_shown_row(place, entry))
+                words, tone = display.spills_in_words(main_kernel(entry.facts).get("spilled_vgprs", 0))
+                row[RANKING_HEADERS.index("spills")] = display.badge(words, tone)
+                row[RANKING_HEADERS.index("evidence")] = display.badge(entry.evidence, str(entry.evidence))
+                rows.append(row)
+            body += display.card("Ranking", display.table(RANKING_HEADERS, rows))
+        if self.pick is not None:
+            body += self.pick._repr_html_()
+        else:
+            body += display.card("No pick", display.escape(self.why_no_pick()))
+        return body
+
+    def _top(self, rows: int) -> list[tuple[int, Entry]]:
+        return list(enumerate(self.ranked(), start=1))[:rows]
+
+
+RANKING_HEADERS = (
+    "rank", "us", "evidence", "variant", "tile m,n,k", "split", "warps", "VALU/wave", "VGPRs", "spills", "LDS B",
+    "waves/SIMD", "C", "config", "known",
+)  # fmt: skip
+
+
+def _shown_row(place: int, entry: Entry) -> tuple[Any, ...]:
+    config = entry.candidate.config
+    kernel = main_kernel(entry.facts)
+    time = entry.latency_us if entry.latency_us is not None else entry.predicted_us
+    checked = "" if entry.bf16_identical is None else f"{entry.bf16_identical:.2%} {entry.verified}"
+    return (
+        place,
+        time,
+        str(entry.evidence),
+        entry.candidate.variant,
+        f"{config.block_m},{config.block_n},{config.block_k}",
+        config.split_k,
+        config.num_warps,
+        _main_launch(entry, "valu_per_wave"),
+        kernel.get("vgprs", ""),
+        kernel.get("spilled_vgprs", ""),
+        kernel.get("lds_bytes", ""),
+        kernel.get("occupancy_waves_per_simd", ""),
+        checked,
+        config.config_id,
+        ", ".join(entry.candidate.origins),
+    )
+
+
+def _main_launch(entry: Entry, name: str) -> Any:
+    """A count of the launch that holds the matrix instructions."""
+    if entry.counts is None or not entry.counts.launches:
+        return ""
+    return round(getattr(max(entry.counts.launches, key=lambda launch: launch.mfma_per_wave), name))
+
+
+def _ranking_row(place: int, entry: Entry) -> dict[str, Any]:
+    kernel = main_kernel(entry.facts)
+    row: dict[str, Any] = {
+        "rank": place,
+        "evidence": str(entry.evidence),
+        "predicted_us": entry.predicted_us,
+        "latency_us": entry.latency_us,
+        "variant": entry.candidate.variant,
+        "config_id": entry.candidate.config.config_id,
+        "known": ", ".join(entry.candidate.origins),
+        "launches": len(entry.candidate.plan.launches),
+        **{
+            name: _main_launch(entry, name) for name in ("valu_per_wave", "mfma_per_wave", "lds_per_wave", "workgroups")
+        },
+        **{name: kernel.get(name) for name in ("vgprs", "agprs", "spilled_vgprs", "lds_bytes")},
+        "waves_per_simd": kernel.get("occupancy_waves_per_simd"),
+        "verified": entry.verified,
+        "bf16_identical": entry.bf16_identical,
+    }
+    return row | entry.candidate.config.to_dict()
+
+
+def _flat(trial: Trial, origins: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+    """A trial as one flat row: the config's fields as columns, the main kernel's resources beside them."""
+    kernel = main_kernel(trial.resources or {})
+    return {
+        "run_id": trial.run_id,
+        "shape": str(trial.shape),
+        "variant": trial.variant,
+        "config_id": trial.config_id,
+        "known": ", ".join(origins.get(trial.config_id, ())),
+        "evidence": str(trial.evidence),
+        "status": str(trial.status),
+        "reason": trial.reason,
+        "predicted_us": trial.predicted_us,
+        "latency_us": trial.latency_us,
+        "model_version": trial.model_version,
+        "regime": trial.regime,
+        "verified": trial.verified,
+        "bf16_identical": trial.bf16_identical,
+        "vgprs": kernel.get("vgprs"),
+        "spilled_vgprs": kernel.get("spilled_vgprs"),
+        "lds_bytes": kernel.get("lds_bytes"),
+        "started_at": trial.started_at,
+        **trial.config,
+    }

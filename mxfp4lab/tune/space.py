@@ -1,0 +1,303 @@
+"""Which configs are looked at on a shape: a product of tile axes, known submissions' own, neighbours of the best.
+
+Nothing here knows times. The order of candidates is a cheap prior; two configs that stand for the same machine code
+on the shape (a split that is clamped, for one) are one candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from mxfp4lab.config import (
+    VARIANT_TRAITS,
+    GemmConfig,
+    config_errors,
+    effective_split,
+    resolved_a_mode,
+)
+from mxfp4lab.plan import VARIANTS, Plan, build_plan, known_configs
+from mxfp4lab.shapes import Shape
+from mxfp4lab.toolchain import plan_hash
+from mxfp4lab.tune.prior import prior_us
+
+MAX_ACCUMULATOR_VGPRS = 64
+"""Registers a lane spends on the C tile: beyond this nothing is left for operands, and published configs stop there."""
+
+MAX_WORKGROUPS_PER_CU = 4
+MAX_FIRST_OF_A_SPACE = 8
+CUS = 256
+
+# Axes that one workgroup's counts do not see: only a clock can choose along them.
+CLOCK_AXES: dict[str, tuple] = {
+    "cache_modifier": ("", ".cg"),
+    "xcd_remap": (0, 8),
+    "group_m": (1, 4, 8),
+    "split_order": ("outer", "inner"),
+}
+# Axes that change the machine code of a workgroup, tried around the best of the product.
+CODE_AXES: dict[str, tuple] = {
+    "convert": ("hw_f32", "hw_bf16", "sw_bits"),
+    "num_stages": (1, 2, 3),
+    "waves_per_eu": (0, 1, 2, 3, 4),
+    "num_warps": (2, 4, 8, 16),
+    "matrix_instr_nonkdim": (16, 32),
+    "block_m": (4, 8, 16, 32, 64, 128),
+    "block_n": (32, 64, 128, 256),
+    "block_k": (128, 256, 512, 1024),
+    "split_k": (1, 2, 4, 7, 8, 14, 16),
+    "scale_load": ("auto", "in_place", "by_tile"),
+    "specialize": ("auto", "constexpr"),
+    "load_order": ("loads_first", "convert_first"),
+    "accumulate": ("in_place", "add"),
+    "row_tail": ("wrap", "mask"),
+    "quant_block_m": (4, 8, 16, 32),
+    "quant_block_k": (64, 128, 256, 512),
+    "quant_num_warps": (1, 2, 4),
+    "reduce_block_m": (1, 4, 16, 32),
+    "reduce_block_n": (64, 128, 256),
+    "reduce_num_warps": (1, 2, 4),
+    "reduce_form": ("loop", "block", "flat"),
+}
+SMALL_KERNEL_PREFIXES = ("quant_", "reduce_")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One config worth looking at.
+
+    Attributes:
+        origins: known submissions that use it; empty for our own.
+        prior_us: only for the order of work, see `prior`.
+        plan: built from variant and config.
+        kernel_hash: of the plan; two candidates with equal hashes are the same machine code.
+    """
+
+    variant: str
+    config: GemmConfig
+    origins: tuple[str, ...]
+    prior_us: float
+    plan: Plan
+    kernel_hash: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A config that cannot run on the shape, with every reason."""
+
+    variant: str
+    config: GemmConfig
+    origins: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Space:
+    """What was enumerated on a shape.
+
+    Attributes:
+        enumerated: (variant, config) pairs before anything is judged.
+        candidates: valid and distinct, most promising first, variants taking turns.
+        refused: invalid ones.
+        duplicates: valid ones whose machine code another candidate stands for.
+    """
+
+    enumerated: int
+    candidates: tuple[Candidate, ...]
+    refused: tuple[Refused, ...]
+    duplicates: int
+
+
+def searchable_variants() -> tuple[str, ...]:
+    """Variants that a search may take; one that only chooses between two others comes last and adds nothing to them."""
+    return tuple(sorted(VARIANTS, key=lambda name: VARIANT_TRAITS[name].a_mode == "open"))
+
+
+def enumerate_space(
+    shape: Shape,
+    variants: Sequence[str],
+    arch: str = "gfx950",
+    extra: Iterable[tuple[str, GemmConfig]] = (),
+) -> Space:
+    """Every config worth considering on the shape.
+
+    Args:
+        variants: names of ``VARIANTS``.
+        extra: (variant, config) pairs to look at besides, and first.
+
+    Raises:
+        ValueError: unknown variant.
+    """
+    for variant in variants:
+        if variant not in VARIANTS:
+            raise ValueError(f"variant={variant!r} is unknown; known: {', '.join(VARIANTS)}")
+    pairs: dict[tuple[str, GemmConfig], list[str]] = {}
+    for known in known_configs(shape):
+        for variant in variants:
+            config = _for_variant(known.config, known.variant, variant)
+            if config is not None:
+                pairs.setdefault((variant, for_arch(config, arch)), []).append(known.label)
+    asked = list(extra)
+    for pair in asked:
+        pairs.setdefault(pair, [])
+    for variant in variants:
+        pairs.setdefault((variant, VARIANTS[variant].default_config(shape, arch)), [])
+        for config in _product(shape, variant, arch):
+            pairs.setdefault((variant, config), [])
+    space = judge(shape, ((v, c, tuple(origins)) for (v, c), origins in pairs.items()), arch)
+    first = {c.kernel_hash for c in judge(shape, ((v, c, ()) for v, c in asked), arch).candidates}
+    ordered = sorted(space.candidates, key=lambda candidate: candidate.kernel_hash not in first)  # a stable sort
+    return replace(space, candidates=tuple(ordered))
+
+
+def judge(
+    shape: Shape,
+    proposals: Iterable[tuple[str, GemmConfig, tuple[str, ...]]],
+    arch: str,
+    seen: Iterable[str] = (),
+) -> Space:
+    """Split proposals into candidates, refused ones and duplicates.
+
+    Args:
+        proposals: (variant, config, origins).
+        seen: kernel hashes of candidates that are known already.
+    """
+    seen = set(seen)
+    fresh: dict[str, Candidate] = {}
+    refused: list[Refused] = []
+    total = duplicates = 0
+    for variant, config, origins in proposals:
+        total += 1
+        reasons = config_errors(config, shape, arch, variant)
+        plan = None
+        if not reasons:
+            try:
+                plan = build_plan(variant, config, shape, arch)
+                digest = plan_hash(plan, arch)
+            except ValueError as error:
+                reasons = [str(error)]
+        if reasons or plan is None:
+            refused.append(Refused(variant, config, origins, "; ".join(reasons)))
+            continue
+        if digest in seen or digest in fresh:
+            duplicates += 1
+            # A known submission's config keeps its mark, also where another config came first.
+            if digest in fresh and origins:
+                first = fresh[digest]
+                fresh[digest] = replace(first, origins=tuple(dict.fromkeys([*first.origins, *origins])))
+            continue
+        fresh[digest] = Candidate(variant, config, origins, prior_us(variant, config, shape), plan, digest)
+    return Space(total, tuple(_take_turns(fresh.values())), tuple(refused), duplicates)
+
+
+def neighbours(
+    shape: Shape, variant: str, config: GemmConfig, arch: str, clock: bool
+) -> Iterator[tuple[str, GemmConfig, tuple[str, ...]]]:
+    """Configs that differ from one in a single axis, most influential axes first.
+
+    Args:
+        clock: also along the axes that only a clock can judge.
+    """
+    axes = {**CODE_AXES, **CLOCK_AXES} if clock else CODE_AXES
+    traits = VARIANT_TRAITS[variant]
+    if traits.needs_aiter:
+        axes = {name: values for name, values in axes.items() if name.startswith("quant_") or name == "convert"}
+    for name, values in axes.items():
+        if _is_idle(name, variant, config, shape):
+            continue
+        for value in values:
+            if value != getattr(config, name):
+                proposal = replace(config, **{name: value})
+                if for_arch(proposal, arch) == proposal:
+                    yield variant, proposal, ()
+
+
+def for_arch(config: GemmConfig, arch: str) -> GemmConfig:
+    """The same config without what another target lacks: hardware converts and AMD's own knobs."""
+    if arch == "gfx950":
+        return config
+    convert = "sw_bits" if config.convert.startswith("hw_") else config.convert
+    return replace(config, convert=convert, waves_per_eu=0, matrix_instr_nonkdim=16, xcd_remap=0)
+
+
+def _for_variant(config: GemmConfig, of: str, variant: str) -> GemmConfig | None:
+    """A known config under a variant's name: its own, or one that leaves open what the other fixes."""
+    if of == variant:
+        return config
+    if of not in VARIANT_TRAITS or VARIANT_TRAITS[variant].a_mode != "open":
+        return None
+    if VARIANT_TRAITS[of].b_layout != VARIANT_TRAITS[variant].b_layout or VARIANT_TRAITS[of].needs_aiter:
+        return None
+    return replace(config, a_mode=VARIANT_TRAITS[of].a_mode)
+
+
+def _product(shape: Shape, variant: str, arch: str) -> Iterator[GemmConfig]:
+    """Tile sizes, split and waves: the axes that decide most, each within what the shape can use."""
+    traits = VARIANT_TRAITS[variant]
+    if traits.needs_aiter:
+        return
+    base = VARIANTS[variant].default_config(shape, arch)
+    for mode in ("fused", "prequant") if traits.a_mode == "open" else ("auto",):
+        for block_m in _row_blocks(shape, fused=traits.a_mode == "fused" or mode == "fused"):
+            for block_n in (32, 64, 128, 256):
+                for block_k in (256, 512):
+                    for num_warps in (4, 8):
+                        if block_n > shape.n or block_m * block_n > MAX_ACCUMULATOR_VGPRS * 64 * num_warps:
+                            continue
+                        if block_k > max(256, shape.k):
+                            continue
+                        for split_k in _splits(shape, block_m, block_n, block_k):
+                            yield replace(
+                                base, a_mode=mode, block_m=block_m, block_n=block_n, block_k=block_k,
+                                split_k=split_k, num_warps=num_warps,
+                            )  # fmt: skip
+
+
+def _row_blocks(shape: Shape, fused: bool) -> list[int]:
+    """Row tiles: none much larger than M, and for a fused A none so large that its conversion fills the registers."""
+    if shape.m <= 16:
+        least = 1 << (shape.m - 1).bit_length()
+        return sorted({max(4, least), 16, *([8] if least <= 8 else [])})
+    return [size for size in ((16, 32, 64) if fused else (16, 32, 64, 128)) if size < 2 * shape.m]
+
+
+def _splits(shape: Shape, block_m: int, block_n: int, block_k: int) -> list[int]:
+    """Splits of K that find idle compute units and leave every slice work."""
+    tiles = -(-shape.m // block_m) * -(-shape.n // block_n)
+    steps = -(-shape.k // block_k)
+    return [
+        split
+        for split in (1, 2, 4, 7, 8, 14)
+        if split == 1 or (split <= steps and tiles < CUS and tiles * split <= MAX_WORKGROUPS_PER_CU * CUS)
+    ]
+
+
+def _is_idle(name: str, variant: str, config: GemmConfig, shape: Shape) -> bool:
+    """Whether an axis cannot matter here: those of a small kernel that does not run."""
+    traits = VARIANT_TRAITS[variant]
+    if name.startswith("reduce_"):
+        return effective_split(config, shape) == 1
+    if name.startswith("quant_"):
+        return resolved_a_mode(config, shape, traits) == "fused"
+    return False
+
+
+def _take_turns(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
+    """Variants by turns, each in the order of its prior, so that no variant's misjudged prior starves another."""
+    lines: dict[str, list[Candidate]] = {}
+    for candidate in candidates:
+        lines.setdefault(candidate.variant, []).append(candidate)
+    for line in lines.values():
+        line.sort(key=lambda c: (c.prior_us, c.config.config_id))
+    # Whatever the prior says, a submission's own choice goes first, and of a space that a submission searched the
+    # most promising few.
+    known = [c for line in lines.values() for c in line if c.origins]
+    own = [c for c in known if any("_space" not in origin for origin in c.origins)]
+    searched = sorted((c for c in known if c not in own), key=lambda c: (c.prior_us, c.config.config_id))
+    own += searched[:MAX_FIRST_OF_A_SPACE]
+    yield from own
+    taken = {c.kernel_hash for c in own}
+    for rank in range(max(map(len, lines.values()), default=0)):
+        for line in lines.values():
+            if rank < len(line) and line[rank].kernel_hash not in taken:
+                yield line[rank]

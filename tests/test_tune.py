@@ -1,0 +1,503 @@
+"""The search: its space, screens, resume, interruption, and what it says when nothing is left.
+
+The steps are exercised with stand-ins for compiler, emulator and model, so that every ending can be brought about;
+`test_a_real_search_ends_in_a_verified_pick` runs the real ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mxfp4lab import records, tune
+from mxfp4lab.config import GemmConfig, config_errors
+from mxfp4lab.plan import known_configs
+from mxfp4lab.records import Counts, LaunchCounts, Status
+from mxfp4lab.shapes import TASK_SHAPES, Shape
+from mxfp4lab.toolchain import CompileError, PlanResult, Resources
+from mxfp4lab.tune.screens import kernel_facts, screen
+from mxfp4lab.tune.space import judge, neighbours
+
+SMALL = Shape(4, 2880, 512)
+
+
+@dataclass
+class Kernel:
+    """As much of a compiled kernel as a search looks at."""
+
+    name: str = "gemm"
+    spilled: int = 0
+    lds: int = 1024
+    scaled: int = 8
+    other: int = 0
+    hazards: tuple = ()
+    num_warps: int = 4
+
+    @property
+    def resources(self) -> Resources:
+        return Resources(96, 0, 40, self.spilled, 0, 0, self.lds, 4)
+
+    @property
+    def mfma(self) -> dict[str, int]:
+        return {"v_mfma_scale_f32_16x16x128_f8f6f4": self.scaled, "v_mfma_f32_16x16x32_bf16": self.other}
+
+
+class Tools:
+    """Stand-ins for compiler, emulator and model that remember what they were asked."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.compiled: list[str] = []
+        self.counted: list[str] = []
+        self.emulated: list[str] = []
+        self.stop_after = math.inf
+        self.version = "fake-1"
+        self.kernel = lambda config: Kernel(num_warps=config.num_warps)
+        self.error = lambda config: None
+        self.check = lambda config: tune.Check(Status.ok, "", 1.0, {"lane_instructions": 1})
+        self._order = random.Random(seed)
+
+    def compile_many(self, plans: list, workers: int | None) -> Iterator[PlanResult]:
+        order = list(range(len(plans)))
+        self._order.shuffle(order)  # results come in the order in which they are done
+        for index in order:
+            if len(self.compiled) >= self.stop_after:
+                raise KeyboardInterrupt
+            plan = plans[index]
+            self.compiled.append(f"{plan.variant}/{plan.config.config_id}")
+            error = self.error(plan.config)
+            compiled = SimpleNamespace(plan=plan, kernels=(self.kernel(plan.config),))
+            yield PlanResult(index, plan, None if error else compiled, error)
+
+    def count(self, compiled: Any) -> Counts:
+        plan = compiled.plan
+        self.counted.append(f"{plan.variant}/{plan.config.config_id}")
+        # A made-up cost with one best config, a function of the config alone.
+        config = plan.config
+        cost = 100 + abs(config.block_n - 64) + abs(config.block_k - 512) / 8 + 40 * (config.split_k - 1)
+        cost += 5 * config.num_warps + (7 if config.num_stages != 3 else 0) + len(plan.launches) * 500
+        launch = LaunchCounts(name="gemm", workgroups=9, waves_per_workgroup=config.num_warps, valu_per_wave=cost,
+                              mfma_per_wave=8)  # fmt: skip
+        return Counts(shape=plan.shape, launches=(launch,), split_k=config.split_k)
+
+    def predict(self, counts: Counts) -> Any:
+        time = counts.launches[0].valu_per_wave / 100
+        return SimpleNamespace(predicted_us=time, interval=(time * 0.9, time * 1.2), terms={"floor": time},
+                               model_version=self.version, extrapolated=False)  # fmt: skip
+
+    def verify(self, compiled: Any, seed: int) -> tune.Check:
+        self.emulated.append(f"{compiled.plan.variant}/{compiled.plan.config.config_id}")
+        return self.check(compiled.plan.config)
+
+    @property
+    def instruments(self) -> tune.Instruments:
+        return tune.Instruments(
+            compile_many=self.compile_many, count=self.count, predict=self.predict,
+            model_version=lambda: self.version, verify=self.verify, toolchain=lambda: {"triton": "fake"},
+            knobs=lambda: {"TRITON_DEFAULT_FP_FUSION": "1"},
+        )  # fmt: skip
+
+
+def search(out: Path, tools: Tools, **options: Any) -> tune.TuneResult:
+    options = {"budget": 40, "backend": "emulator", **options}
+    return tune.tune(SMALL, out=out, instruments=tools.instruments, **options)
+
+
+def rows(out: Path) -> list[records.Trial]:
+    return list(records.read_all_trials(out)[0].values())
+
+
+def identities(out: Path) -> list[str]:
+    return [t.identity for path in records.find_trial_files(out) for t in records.read_trials(path)[0]]
+
+
+# -- space ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", TASK_SHAPES, ids=str)
+def test_the_space_of_every_task_shape_is_a_few_hundred_valid_distinct_configs(shape: Shape) -> None:
+    space = tune.enumerate_space(shape, tune.searchable_variants())
+    assert 200 <= len(space.candidates) <= 1000
+    for candidate in space.candidates:
+        assert config_errors(candidate.config, shape, "gfx950", candidate.variant) == []
+    hashes = [candidate.kernel_hash for candidate in space.candidates]
+    assert len(set(hashes)) == len(hashes)
+    assert space.enumerated == len(space.candidates) + len(space.refused) + space.duplicates
+    assert len({candidate.variant for candidate in space.candidates[:40]}) >= 5
+
+
+@pytest.mark.parametrize("shape", [*TASK_SHAPES, Shape(100, 512, 4096)], ids=str)
+def test_known_submissions_configs_are_among_them_and_marked(shape: Shape) -> None:
+    variants = tune.searchable_variants()
+    space = tune.enumerate_space(shape, variants)
+    marked = {(c.variant, c.config.config_id) for c in space.candidates if c.origins}
+    by_hash = {c.kernel_hash: c for c in space.candidates}
+    for known in known_configs(shape):
+        if known.variant not in variants:
+            continue
+        if (known.variant, known.config.config_id) not in marked:
+            twin = judge(shape, [(known.variant, known.config, ())], "gfx950").candidates[0]
+            assert known.label in by_hash[twin.kernel_hash].origins
+    own = [c for c in space.candidates if any("_space" not in origin for origin in c.origins)]
+    assert own == list(space.candidates[: len(own)]), "a submission's own choice is looked at first"
+
+
+def test_configs_that_are_the_same_machine_code_are_one_candidate() -> None:
+    clamped = [("fused_rowmajor", GemmConfig(block_k=512, split_k=split), ()) for split in (1, 2, 4)]
+    space = judge(SMALL, clamped, "gfx950")
+    assert len(space.candidates) == 1 and space.duplicates == 2
+
+
+def test_an_invalid_config_is_refused_with_its_reason() -> None:
+    space = judge(SMALL, [("fused_rowmajor", GemmConfig(num_warps=3), ())], "gfx950")
+    assert not space.candidates and "num_warps=3" in space.refused[0].reason
+
+
+def test_neighbours_change_one_axis_and_leave_out_what_cannot_matter() -> None:
+    base = GemmConfig()
+    for variant in ("fused_rowmajor", "prequant_preshuffled"):
+        for clock in (False, True):
+            for _, config, _ in neighbours(SMALL, variant, base, "gfx950", clock):
+                changed = [k for k, v in config.to_dict().items() if v != base.to_dict()[k]]
+                assert len(changed) == 1
+                assert not changed[0].startswith("reduce_")  # split_k is 1: there is no reduce kernel
+                assert clock or changed[0] not in ("cache_modifier", "xcd_remap", "group_m", "split_order")
+                assert variant != "fused_rowmajor" or not changed[0].startswith("quant_")
+
+
+def test_cuda_gets_no_amd_knobs() -> None:
+    space = tune.enumerate_space(SMALL, ("fused_rowmajor",), "sm_90")
+    assert space.candidates and not space.refused
+    assert {c.config.convert for c in space.candidates} <= {"sw_bits", "sw_aiter"}
+    for _, config, _ in neighbours(SMALL, "fused_rowmajor", GemmConfig(convert="sw_bits"), "sm_90", True):
+        assert config_errors(config, SMALL, "sm_90", "fused_rowmajor") == [] or config.block_k or config.num_warps
+
+
+# -- budget and parameters ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [(200, (200, None)), (200.0, (200, None)), ("2e2", (200, None)), ("200 configs", (200, None)), ("1", (1, None)),
+     ("90s", (None, 90.0)), ("1.5 s", (None, 1.5)), ("all", (None, None)), (tune.Budget(3), (3, None))],
+)  # fmt: skip
+def test_budget_forms(given: Any, expected: tuple) -> None:
+    budget = tune.parse_budget(given)
+    assert (budget.configs, budget.seconds) == expected
+
+
+@pytest.mark.parametrize("given", [0, -1, 1.5, True, None, "many", "", "0s", "1e9s", math.nan, math.inf, [3], 10**9])
+def test_budget_refuses(given: Any) -> None:
+    with pytest.raises(ValueError, match=r"budget=.*allowed: a number of configs"):
+        tune.parse_budget(given)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"variants": ("nonsense",)}, "variants=.'nonsense'.; allowed"),
+        ({"variants": ()}, "variants="),
+        ({"backend": "tpu"}, "backend='tpu'"),
+        ({"workers": 0}, "workers=0"),
+        ({"workers": True}, "workers=True"),
+        ({"seed": -1}, "seed=-1"),
+        ({"seed": 1.0}, "seed=1.0"),
+        ({"verify": 0}, "verify=0"),
+        ({"max_spills": -1}, "max_spills=-1"),
+    ],
+)
+def test_a_bad_parameter_is_named_and_nothing_is_written(tmp_path: Path, options: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        search(tmp_path, Tools(), **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- the funnel -----------------------------------------------------------------------------------------------------
+
+
+def test_a_search_ends_in_the_best_config_that_verifies(tmp_path: Path) -> None:
+    tools = Tools()
+    result = search(tmp_path, tools)
+    best = result.ranked()[0]
+    assert result.pick is not None and result.winner is None and result.pick.word == "pick"
+    assert result.pick.config == best.candidate.config and result.pick.verified == "emulated"
+    assert [entry.predicted_us for entry in result.ranked()] == sorted(e.predicted_us for e in result.ranked())
+    assert result.funnel.left["tried"] == 40 == len(tools.compiled) - len(tools.emulated)
+    assert result.funnel.left["verified"] == 3
+    statuses = Counter((t.evidence.value, t.status.value) for t in rows(tmp_path))
+    assert statuses[("modelled", "ok")] == 40 and statuses[("emulated", "ok")] == 3
+    run = json.loads((result.folder / "run.json").read_text())
+    assert run["parameters"]["shape"] == "4x2880x512" and run["environment"]["packages"]
+
+
+def test_the_last_quarter_of_the_budget_looks_around_the_best(tmp_path: Path) -> None:
+    result = search(tmp_path, Tools(), budget=80)
+    first = min(entry.predicted_us for entry in result.entries[:60])
+    assert result.pick.predicted_us < first
+    assert result.pick.config.num_stages == 3, "an axis that the product of tiles does not have"
+
+
+def test_every_row_says_its_evidence_and_only_emulation_verifies(tmp_path: Path) -> None:
+    result = search(tmp_path, Tools())
+    frame = result.trials
+    assert set(frame["evidence"]) == {"modelled", "emulated"}
+    assert frame.loc[frame.evidence == "modelled", "verified"].eq("none").all()
+    assert frame["latency_us"].isna().all()
+    assert frame.loc[frame.evidence == "emulated", "predicted_us"].isna().all()
+    assert (result.ranking["evidence"] == "modelled").all()
+
+
+def test_a_wrong_best_config_is_a_row_and_the_next_one_is_picked(tmp_path: Path) -> None:
+    first = search(tmp_path / "a", Tools()).pick
+    tools = Tools()
+    tools.check = lambda config: (
+        tune.Check(Status.out_of_bounds, "b_shuffle: byte 70 past the end") if config == first.config
+        else tune.Check(Status.ok, "", 1.0)
+    )  # fmt: skip
+    result = search(tmp_path / "b", tools)
+    assert result.pick.config != first.config and result.pick.verified == "emulated"
+    bad = [t for t in rows(tmp_path / "b") if t.status is Status.out_of_bounds]
+    assert len(bad) == 1 and "byte 70" in bad[0].reason
+    assert result.funnel.removed["out of bounds"] == 1
+
+
+SCREENED = [
+    (Kernel(spilled=17), "spills"),
+    (Kernel(scaled=0, other=4), "scaled mfma"),
+    (Kernel(scaled=0), "scaled mfma"),
+    (Kernel(scaled=4, other=1), "scaled mfma"),
+    (Kernel(hazards=("h",)), "hazard"),
+    (Kernel(lds=163841), "lds"),
+]
+
+
+@pytest.mark.parametrize(("kernel", "name"), SCREENED)
+def test_each_screen_names_itself_and_its_number(kernel: Kernel, name: str) -> None:
+    verdict = screen(kernel_facts([kernel]), "gfx950", max_spills=16)
+    assert verdict is not None and verdict.screen == name and "gemm" in verdict.reason + "gemm"
+    assert screen(kernel_facts([Kernel(spilled=16)]), "gfx950", max_spills=16) is None
+
+
+@pytest.mark.parametrize(("kernel", "name"), SCREENED)
+def test_all_screened_out_says_which_screen_removed_what(tmp_path: Path, kernel: Kernel, name: str) -> None:
+    tools = Tools()
+    tools.kernel = lambda config: kernel
+    result = search(tmp_path, tools, budget=6)
+    assert result.pick is None
+    assert f"{name} removed {result.funnel.left['tried']}" in result.why_no_pick()
+    assert result.why_no_pick() in result.summary()
+    assert {t.status for t in rows(tmp_path) if t.status is not Status.invalid} == {Status.screened}
+    assert all(t.reason.startswith(name) and t.resources for t in rows(tmp_path) if t.status is Status.screened)
+
+
+def test_compile_errors_are_rows_of_their_kind(tmp_path: Path) -> None:
+    kinds = itertools.cycle(["source", "lds", "timeout", "crash"])
+    tools = Tools()
+    tools.error = lambda config: CompileError("gemm: no", kind=next(kinds))
+    result = search(tmp_path, tools, budget=8)
+    said = Counter(t.status for t in rows(tmp_path))
+    assert said[Status.compile_error] == said[Status.screened] == said[Status.timeout] == said[Status.worker_died] == 2
+    assert "compile error removed 2" in result.why_no_pick() and "lds removed 2" in result.why_no_pick()
+
+
+def test_an_access_out_of_bounds_while_counting_is_a_row(tmp_path: Path) -> None:
+    from mxfp4lab.gfx950 import OutOfBounds
+
+    tools = Tools()
+
+    def count(compiled: Any) -> Counts:
+        raise OutOfBounds("gemm: b_shuffle + 70: global_load_dwordx4, lane 3")
+
+    tools.count = count
+    result = search(tmp_path, tools, budget=3)
+    assert {t.status for t in rows(tmp_path)} == {Status.out_of_bounds} and result.pick is None
+    again = Tools()
+    again.count = count
+    search(tmp_path, again, budget=3)
+    assert again.compiled == []
+
+
+# -- resume ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_second_run_does_nothing_again(tmp_path: Path) -> None:
+    first = search(tmp_path, Tools())
+    before = identities(tmp_path)
+    tools = Tools(seed=1)
+    second = search(tmp_path, tools)
+    assert tools.compiled == tools.counted == tools.emulated == []
+    assert identities(tmp_path) == before
+    assert second.pick.config == first.pick.config and second.pick.predicted_us == first.pick.predicted_us
+    assert [e.candidate.config for e in second.ranked()] == [e.candidate.config for e in first.ranked()]
+    assert second.funnel.left == first.funnel.left and second.funnel.reused == len(before)
+
+
+@pytest.mark.parametrize("stop", [0, 1, 7, 29, 31, 39, 41])
+def test_interrupted_and_run_again_equals_one_run(tmp_path: Path, stop: int) -> None:
+    whole = search(tmp_path / "whole", Tools())
+    tools = Tools(seed=stop)
+    tools.stop_after = stop
+    with pytest.raises(tune.TuneInterrupted, match="run it again") as caught:
+        search(tmp_path / "parts", tools)
+    assert caught.value.result.interrupted and tune.latest() is caught.value.result
+    assert "interrupted" in caught.value.result.summary()
+    rest = Tools(seed=99)
+    result = search(tmp_path / "parts", rest)
+    found = identities(tmp_path / "parts")
+    assert len(set(found)) == len(found), "nothing was recorded twice"
+    assert set(found) == set(identities(tmp_path / "whole"))
+    assert result.pick.config == whole.pick.config
+    assert not set(tools.counted) & set(rest.counted), "nothing was counted twice"
+
+
+def test_a_torn_row_is_redone_alone(tmp_path: Path) -> None:
+    search(tmp_path, Tools())
+    (path,) = records.find_trial_files(tmp_path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    emulated = [i for i, line in enumerate(lines) if b'"emulated","status"' in line]
+    path.write_bytes(b"".join(lines[: emulated[-1]]) + lines[emulated[-1]][:50])
+    tools = Tools()
+    result = search(tmp_path, tools)
+    assert len(tools.emulated) == 1 and tools.counted == []
+    assert any("torn last line" in warning for warning in result.warnings)
+
+
+def test_one_more_config_costs_one_compile(tmp_path: Path) -> None:
+    search(tmp_path, Tools(), variants=("fused_rowmajor",), budget=30)
+    new = GemmConfig(block_m=16, block_n=64, block_k=256, num_warps=16, num_stages=1, waves_per_eu=1)
+    tools = Tools()
+    search(tmp_path, tools, variants=("fused_rowmajor",), budget=31, extra=[("fused_rowmajor", new)])
+    assert tools.counted[0] == f"fused_rowmajor/{new.config_id}"
+    assert len(tools.counted) <= 2, "the new one, and a neighbour that the larger budget allows"
+
+
+def test_other_thresholds_screen_recorded_facts_again_without_a_compiler(tmp_path: Path) -> None:
+    tools = Tools()
+    tools.kernel = lambda config: Kernel(spilled=10 if config.block_n == 64 else 0)
+    search(tmp_path, tools, budget=30)
+    strict = Tools()
+    result = search(tmp_path, strict, max_spills=4, budget=30)
+    assert result.funnel.removed["spills"] > 0
+    reused = {f"{e.candidate.variant}/{e.candidate.config.config_id}" for e in result.entries}
+    assert not set(strict.counted) & (reused & set(tools.counted))
+
+
+def test_a_new_model_predicts_from_recorded_counts(tmp_path: Path) -> None:
+    search(tmp_path, Tools())
+    tools = Tools()
+    tools.version = "fake-2"
+    result = search(tmp_path, tools)
+    assert tools.counted == [] and tools.emulated == []
+    assert {e.model_version for e in result.ranked()} == {"fake-2"}
+
+
+def test_other_knobs_toolchains_or_seeds_are_not_taken_for_the_same(tmp_path: Path) -> None:
+    search(tmp_path, Tools())
+    for change in ({"knobs": lambda: {"OPTIMIZE_EPILOGUE": "1"}}, {"toolchain": lambda: {"triton": "other"}}):
+        tools = Tools()
+        tune.tune(SMALL, out=tmp_path, budget=40, backend="emulator", instruments=replace(tools.instruments, **change))
+        assert len(tools.counted) == 40
+    tools = Tools()
+    search(tmp_path, tools, seed=7)
+    assert tools.counted == [] and len(tools.emulated) == 3
+
+
+def test_foreign_and_broken_record_files_do_not_stop_a_search(tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "old"
+    folder.mkdir(parents=True)
+    (folder / "trials-a.jsonl").write_text('{"schema": 9}\n[1]\n\n{"m":4,"n":2880,"k":512}\n{"torn')
+    (folder / "trials-b.jsonl").write_bytes(bytes(range(256)))
+    result = search(tmp_path, Tools(), budget=3)
+    assert result.pick is not None and result.warnings
+
+
+def test_the_pick_is_the_same_whatever_order_compilers_finish_in(tmp_path: Path) -> None:
+    picks = [search(tmp_path / str(seed), Tools(seed=seed)).pick for seed in range(3)]
+    assert len({(p.variant, p.config.config_id) for p in picks}) == 1
+    assert len({frozenset(identities(tmp_path / str(seed))) for seed in range(3)}) == 1
+
+
+# -- what is shown --------------------------------------------------------------------------------------------------
+
+
+def test_text_and_html_say_the_same(tmp_path: Path) -> None:
+    result = search(tmp_path, Tools())
+    html = result._repr_html_()
+    for fact in (result.pick.config.config_id, result.pick.variant, "not a measurement", "passed screens"):
+        assert fact in str(result) and fact in html
+    assert "modelled" in html and "emulated" in html
+
+
+def test_the_pick_is_plain_json_with_its_evidence(tmp_path: Path) -> None:
+    pick = search(tmp_path, Tools()).pick
+    data = json.loads(json.dumps(pick.to_dict()))
+    assert data["kind"] == "pick" and data["evidence"] == "modelled" and data["verified"] == "emulated"
+    assert GemmConfig.from_dict(data["config"]) == pick.config and data["config_id"] == pick.config.config_id
+    assert data["latency_us"] is None and data["model_version"] == "fake-1"
+    assert 1 <= len(data["alternatives"]) <= 8
+
+
+# -- a GPU ----------------------------------------------------------------------------------------------------------
+
+
+class FakeGpu:
+    """An executor whose clock reads a function of the config."""
+
+    arch, device, regime = "gfx950", "Test GPU", "leaderboard"
+
+    def __init__(self, separate: bool = True) -> None:
+        self.measured: list[str] = []
+        self.separate = separate
+        self.closed = False
+
+    def time(self, config: GemmConfig) -> float:
+        return 5 + config.block_n / 64 + config.num_warps / 10
+
+    def measure(self, plan: Any, compiled: Any) -> dict[str, Any]:
+        self.measured.append(plan.config.config_id)
+        if plan.config.block_n == 128:
+            return {"status": "timeout", "reason": "no answer in 10 s"}
+        if plan.config.block_n == 256:
+            return {"status": "incorrect", "reason": "C differs", "verified": "gpu", "bf16_identical": 0.5}
+        return {"status": "ok", "verified": "gpu", "bf16_identical": 1.0, "latency_us": self.time(plan.config),
+                "detail": {"n": 100}}  # fmt: skip
+
+    def compare(self, plans: list) -> tune.Comparison:
+        times = [self.time(plan.config) for plan in plans]
+        return tune.Comparison(tuple(sorted(range(len(plans)), key=times.__getitem__)), self.separate, tuple(times))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_with_a_gpu_the_outcome_is_a_measured_winner(tmp_path: Path) -> None:
+    gpu = FakeGpu()
+    result = tune.tune(SMALL, out=tmp_path, budget=30, instruments=Tools().instruments, executor=gpu)
+    assert gpu.closed and result.winner is not None and result.winner.word == "winner" and not result.winner.tie
+    assert result.winner.latency_us == min(e.latency_us for e in result.ranked())
+    assert result.winner.predicted_us is None and result.winner.device == "Test GPU"
+    measured = [t for t in rows(tmp_path) if t.evidence == "measured"]
+    assert {t.status for t in measured} >= {Status.ok, Status.incorrect, Status.timeout}
+    assert all(t.latency_us is None for t in measured if t.status is not Status.ok)
+    again = FakeGpu(separate=False)
+    result = tune.tune(SMALL, out=tmp_path, budget=30, instruments=Tools().instruments, executor=again)
+    timed_out = {t.config_id for t in measured if t.status is Status.timeout}
+    assert set(again.measured) <= timed_out, "only what said nothing about the config is tried again"
+    assert result.winner.tie and "tie" in str(result.winner)
+
+
+def test_gpu_asked_for_where_there_is_none_is_one_sentence(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(ValueError, match=r"backend='gpu'.*allowed here: auto, emulator"):
+        search(tmp_path, Tools(), backend="gpu")
