@@ -151,7 +151,7 @@ def refit() -> dict[str, Any]:
             }
             for name, value in parameters.to_dict().items()
         },
-        "fixed": {"spill_power": formula.SPILL_POWER, "inside_reduction_us": formula.INSIDE_REDUCTION_US},
+        "fixed": {"spill_power": formula.SPILL_POWER},
         "range": {"harness": fitted_range(harness), "device": fitted_range(device)},
         "relative_error": validation.relative_error,
         "cross_validation": validation.summary,

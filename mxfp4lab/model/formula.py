@@ -41,11 +41,6 @@ TERM_NAMES = (
 # registers) lie between 0.7 and 1.
 SPILL_POWER = 0.8
 
-# Summing split-K partials inside the main launch: write through to memory, a device-wide atomic, read back. No
-# published row can be fitted. The two public attempts on 16x2112x7168 were slower than a second launch (fp32 atomics
-# 17.7 us, locks 26.8 us, against 13.5 us), so no gain is promised before one is measured.
-INSIDE_REDUCTION_US = 5.0
-
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
@@ -150,5 +145,10 @@ def plan_terms(features: Sequence[LaunchFeatures], inside: bool, p: Parameters, 
             total["partials"] += terms.pop("partials")
             total[whole] += sum(terms.values())
     if inside:
-        total["split-K inside"] = INSIDE_REDUCTION_US
+        # Write through to memory, a device-wide atomic, read back: no published row can be fitted. The two public
+        # attempts on 16x2112x7168 were slower than a second launch (fp32 atomics 17.7 us, locks 26.8 us, against
+        # 13.5 us), so it is priced like one, and no gain is promised before one is measured.
+        main = next(f for f in features if f.role == "main")
+        read_back = main.write_mb * 1e6 / (hw.HBM_BYTES_PER_S * main.share) * 1e6
+        total["split-K inside"] = p.second_launch_us + read_back
     return total
