@@ -290,7 +290,7 @@ class _Search:
         if self.arch == "gfx950":
             try:
                 entry.counts = self.use.count(outcome.compiled)
-            except ValueError as error:  # the emulator's own errors: an access out of bounds, an unknown instruction
+            except (RuntimeError, ValueError) as error:  # out of bounds, an unknown instruction, code it cannot read
                 entry.status, entry.reason = _emulation_status(error), f"counting: {error}"
                 self._record(entry, resources=entry.facts)
                 return

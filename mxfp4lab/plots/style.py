@@ -1,0 +1,91 @@
+"""One look for every figure: colour-blind-safe hues, never colour alone, units on axes, SVG and PNG side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+# Okabe and Ito, "Color Universal Design" (2008): told apart with any common colour blindness.
+HUES: dict[str, str] = {
+    "blue": "#0072b2",
+    "vermilion": "#d55e00",
+    "green": "#009e73",
+    "purple": "#cc79a7",
+    "orange": "#e69f00",
+    "sky": "#56b4e9",
+    "yellow": "#f0e442",
+    "grey": "#8a8a8a",
+}
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
+
+EVIDENCE_COLOURS: dict[str, str] = {
+    "measured": HUES["green"],
+    "emulated": HUES["blue"],
+    "modelled": HUES["purple"],
+}
+
+_VARIANT_ORDER = (
+    "fused_preshuffled",
+    "fused_rowmajor",
+    "constexpr_preshuffled",
+    "prequant_preshuffled",
+    "prequant_rowmajor",
+    "quant_shuffle_asm",
+    "hybrid",
+    "reference",
+)
+
+_RC: dict[str, Any] = {
+    "figure.dpi": 110,
+    "figure.facecolor": "white",  # figures stay readable on a dark page: they bring their own paper
+    "savefig.facecolor": "white",
+    "figure.constrained_layout.use": True,
+    "font.size": 9.5,
+    "axes.titlesize": 10.5,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "0.9",
+    "grid.linewidth": 0.7,
+    "axes.edgecolor": "0.35",
+    "xtick.color": "0.25",
+    "ytick.color": "0.25",
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "svg.hashsalt": "mxfp4lab",  # the same figure gives the same file
+    "svg.fonttype": "path",
+}
+
+
+def use_style() -> None:
+    """Set matplotlib's defaults for this process; a notebook calls it once in its set-up cell."""
+    import matplotlib
+
+    matplotlib.rcParams.update(_RC)
+
+
+def variant_style(variant: str) -> tuple[str, str]:
+    """(colour, marker) of a variant, the same in every figure; one that is not known yet gets grey."""
+    if variant not in _VARIANT_ORDER:
+        return HUES["grey"], "*"
+    place = _VARIANT_ORDER.index(variant)
+    return list(HUES.values())[place], MARKERS[place]
+
+
+def save(figure: Any, folder: Path | str, name: str) -> tuple[Path, Path]:
+    """Write ``<folder>/<name>.svg`` and ``.png`` beside the records; returns both paths.
+
+    Raises:
+        ValueError: ``name`` is not a plain file name.
+    """
+    if not name or any(sign in name for sign in "/\\\0") or name.startswith("."):
+        raise ValueError(f"name={name!r}; allowed: a plain file name without a folder")
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = folder / f"{name}.svg", folder / f"{name}.png"
+    figure.savefig(paths[0], metadata={"Date": None, "Creator": "mxfp4lab"})
+    figure.savefig(paths[1], dpi=150, metadata={"Software": "mxfp4lab"})
+    return paths

@@ -1,0 +1,227 @@
+"""Pictures of a search: who leads and with what resources, where time comes from, what was removed, which axes matter.
+
+Every function draws into an Axes and returns it. A modelled time is labelled as one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from mxfp4lab.plots.style import EVIDENCE_COLOURS, HUES, variant_style
+from mxfp4lab.tune.screens import main_kernel
+
+if TYPE_CHECKING:
+    from mxfp4lab.tune import Entry, Funnel, TuneResult
+
+
+def ranking(ax: Axes, result: TuneResult, rows: int = 12) -> Axes:
+    """The best configs as bars with their interval; tile, resources and spills stand beside each bar.
+
+    Args:
+        ax: where to draw; about 0.35 inch of height per row.
+        result: of a search.
+        rows: how many configs.
+    """
+    best = result.ranked()[:rows]
+    if not best:
+        return _nothing(ax, "no config was ranked")
+    longest = 0.0
+    for place, entry in enumerate(best):
+        colour, _ = variant_style(entry.candidate.variant)
+        time = _time(entry)
+        ax.barh(place, time, color=colour, height=0.62, zorder=2)
+        longest = max(longest, time)
+        if entry.interval is not None and entry.latency_us is None:
+            low, high = entry.interval
+            ax.plot([low, high], [place, place], color="0.15", linewidth=1.2, zorder=3)
+            longest = max(longest, high)
+    for place, entry in enumerate(best):
+        ax.annotate(
+            _beside(entry), (1.0, place), xycoords=("axes fraction", "data"), xytext=(6, 0),
+            textcoords="offset points", va="center", ha="left", fontsize=8, annotation_clip=False,
+        )  # fmt: skip
+    ax.set_yticks(range(len(best)), [_label(entry, result) for entry in best])
+    ax.set_ylim(len(best) - 0.4, -0.6)
+    ax.set_xlim(0, longest * 1.03)
+    ax.grid(axis="y", visible=False)
+    ax.set_xlabel(_time_label(best))
+    ax.set_title(f"Best configs of {result.shape}; star: the {result.pick.word if result.pick else 'pick'}")
+    return ax
+
+
+def landscape(ax: Axes, result: TuneResult) -> Axes:
+    """Every ranked config: instructions that one wave of the GEMM issues against its time.
+
+    A cross under a marker says that the kernel spills registers; a ring marks a known submission's own config.
+    """
+    entries = [entry for entry in result.ranked() if entry.counts is not None]
+    if not entries:
+        return _nothing(ax, "no config was counted")
+    for variant in dict.fromkeys(entry.candidate.variant for entry in entries):
+        mine = [entry for entry in entries if entry.candidate.variant == variant]
+        colour, marker = variant_style(variant)
+        ax.scatter([_issue(e) for e in mine], [_time(e) for e in mine], s=26, color=colour, marker=marker,
+                   alpha=0.8, linewidths=0, label=variant, zorder=2)  # fmt: skip
+    spilled = [e for e in entries if main_kernel(e.facts).get("spilled_vgprs", 0)]
+    ax.scatter([_issue(e) for e in spilled], [_time(e) for e in spilled], s=34, color="black", marker="x",
+               linewidths=0.9, zorder=3)  # fmt: skip
+    known = [e for e in entries if e.candidate.origins]
+    ax.scatter([_issue(e) for e in known], [_time(e) for e in known], s=72, facecolors="none", edgecolors="black",
+               linewidths=0.9, zorder=3)  # fmt: skip
+    if result.pick is not None:
+        chosen = next(e for e in entries if e.candidate.config == result.pick.config)
+        ax.scatter([_issue(chosen)], [_time(chosen)], s=190, color=HUES["yellow"], marker="*", edgecolors="black",
+                   linewidths=0.8, zorder=4)  # fmt: skip
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    _plain_ticks(ax)
+    ax.set_xlabel("issue cycles of one GEMM wave (4 per VALU, 16 or 32 per MFMA instruction), emulated counts")
+    ax.set_ylabel(_time_label(entries))
+    handles, _ = ax.get_legend_handles_labels()
+    handles += [
+        Line2D([], [], linestyle="", marker="o", markerfacecolor="none", color="black", label="known submission"),
+        *([Line2D([], [], linestyle="", marker="x", color="black", label="spills registers")] if spilled else []),
+        Line2D([], [], linestyle="", marker="*", markersize=11, markerfacecolor=HUES["yellow"],
+               color="black", label=result.pick.word if result.pick else "pick"),
+    ]  # fmt: skip
+    ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    ax.set_title(f"Time against issue cycles, {result.shape}")
+    return ax
+
+
+def funnel(ax: Axes, of: Funnel) -> Axes:
+    """How many configs each stage left; what removed the others is written beside the stage that follows."""
+    stages = list(of.left)
+    counts = [of.left[stage] for stage in stages]
+    ax.barh(range(len(stages)), counts, color=EVIDENCE_COLOURS["emulated"], height=0.62, zorder=2)
+    for place, count in enumerate(counts):
+        ax.annotate(str(count), (count, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8.5)
+    removed = ", ".join(f"{why} {count}" for why, count, _ in of.removed_lines())
+    ax.set_yticks(range(len(stages)), stages)
+    ax.set_ylim(len(stages) - 0.4, -0.6)
+    ax.set_xlim(0, max(counts, default=1) * 1.1 + 1)
+    ax.grid(axis="y", visible=False)
+    ax.set_xlabel(f"configs; removed by: {removed or 'nothing'}")
+    ax.set_title("Funnel")
+    return ax
+
+
+def best_so_far(ax: Axes, result: TuneResult) -> Axes:
+    """The best time after each config, in the order of work; a flat end says that more budget finds little."""
+    best, steps = float("inf"), []
+    for entry in result.entries:
+        if entry.predicted_us is not None or entry.latency_us is not None:
+            best = min(best, _time(entry))
+        steps.append(best)
+    if not np.isfinite(best):
+        return _nothing(ax, "no config was ranked")
+    ax.step(range(1, len(steps) + 1), steps, where="post", color=HUES["blue"], linewidth=1.6)
+    ax.set_xlabel("configs tried")
+    ax.set_ylabel("best " + _time_label(result.ranked()))
+    ax.set_title("Best so far")
+    return ax
+
+
+def axis_effects(ax: Axes, result: TuneResult, rows: int = 12) -> Axes:
+    """Which axes matter: the share of the variance of log time that each axis alone explains (eta squared).
+
+    ``1 - sum over values of (n_v * var_v) / (n * var)`` over the ranked configs; axes overlap, shares do not add up.
+    Axes with one value are left out, and so are values seen once: they would explain themselves.
+    """
+    found = effects(result)[:rows]
+    if not found:
+        return _nothing(ax, "too few configs to tell")
+    ax.barh(range(len(found)), [share for _, share, _ in found], color=HUES["blue"], height=0.62, zorder=2)
+    for place, (_, share, values) in enumerate(found):
+        ax.annotate(values, (share, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
+    ax.set_yticks(range(len(found)), [name for name, _, _ in found])
+    ax.set_ylim(len(found) - 0.4, -0.6)
+    ax.set_xlim(0, 1)
+    ax.grid(axis="y", visible=False)
+    ax.set_xlabel("share of the variance of log time explained by the axis alone; beside it: best value")
+    ax.set_title("Which axes matter")
+    return ax
+
+
+def effects(result: TuneResult) -> list[tuple[str, float, str]]:
+    """(axis, share of variance explained, best value in words), most first; see `axis_effects`."""
+    entries = result.ranked()
+    if len(entries) < 4:
+        return []
+    logs = np.log([_time(entry) for entry in entries])
+    columns: dict[str, list[Any]] = {"variant": [entry.candidate.variant for entry in entries]}
+    for name in entries[0].candidate.config.to_dict():
+        columns[name] = [getattr(entry.candidate.config, name) for entry in entries]
+    found = []
+    for name, values in columns.items():
+        groups: dict[Any, list[float]] = {}
+        for value, log in zip(values, logs, strict=True):
+            groups.setdefault(value, []).append(float(log))
+        groups = {value: members for value, members in groups.items() if len(members) > 1}
+        every = np.concatenate([np.asarray(members) for members in groups.values()]) if groups else np.zeros(1)
+        if len(groups) < 2 or every.var() == 0:
+            continue
+        inside = sum(len(members) * np.var(members) for members in groups.values())
+        # Medians, not minima: one lucky config says little about a value.
+        best = min(groups, key=lambda value: float(np.median(groups[value])))
+        found.append((name, 1 - inside / (len(every) * every.var()), f"{best if best != '' else 'none'}"))
+    return sorted(found, key=lambda item: -item[1])
+
+
+def _time(entry: Entry) -> float:
+    time = entry.latency_us if entry.latency_us is not None else entry.predicted_us
+    assert time is not None
+    return time
+
+
+def _time_label(entries: list[Entry]) -> str:
+    if any(entry.latency_us is not None for entry in entries):
+        return "time, us (measured)"
+    version = next((entry.model_version for entry in entries if entry.model_version), "")
+    return f"predicted time, us (modelled{f', {version}' if version else ''})"
+
+
+def _issue(entry: Entry) -> float:
+    launch = max(entry.counts.launches, key=lambda found: found.mfma_per_wave)
+    return 4 * launch.valu_per_wave + 32 * launch.mfma32_per_wave + 16 * (launch.mfma_per_wave - launch.mfma32_per_wave)
+
+
+def _label(entry: Entry, result: TuneResult) -> str:
+    config = entry.candidate.config
+    star = "★ " if result.pick is not None and config == result.pick.config else ""
+    split = f" /{config.split_k}" if config.split_k > 1 else ""
+    return f"{star}{entry.candidate.variant} {config.block_m}x{config.block_n}x{config.block_k}{split}"
+
+
+def _beside(entry: Entry) -> str:
+    kernel = main_kernel(entry.facts)
+    said = [
+        f"{_time(entry):.2f} us",
+        f"{kernel.get('vgprs', '?')} VGPRs",
+        f"{kernel.get('spilled_vgprs', 0)} spilled",
+        f"{kernel.get('lds_bytes', 0) / 1024:.0f} KiB LDS",
+        f"{entry.candidate.config.num_warps} warps",
+        f"{len(entry.candidate.plan.launches)} launch" + "es" * (len(entry.candidate.plan.launches) > 1),
+    ]
+    return ", ".join(said) + ("  (known)" if entry.candidate.origins else "")
+
+
+def _plain_ticks(ax: Axes) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    for axis in (ax.xaxis, ax.yaxis):
+        low, high = axis.get_view_interval()
+        subs = (1, 2, 3, 5, 7) if high / max(low, 1e-9) < 12 else (1, 2, 5)
+        axis.set_major_locator(LogLocator(subs=subs))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
+
+
+def _nothing(ax: Axes, why: str) -> Axes:
+    ax.text(0.5, 0.5, why, ha="center", va="center", transform=ax.transAxes)
+    ax.set_axis_off()
+    return ax
