@@ -30,6 +30,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "load_order": ("loads_first", "convert_first"),
     "assume": ("on", "off"),
     "reduce_form": ("loop", "block", "flat"),
+    "amax": ("max3", "packed_max"),
 }
 """Axes that are words, and their values; the first is the plain choice."""
 
@@ -60,9 +61,10 @@ class GemmConfig:
         row_tail: rows of B past N wrapped onto rows that exist, or masked.
         masks: masks only where the shape has a tail ("needed"), or on every load and store.
         accumulate: acc as an operand of the dot, or added behind it.
-        load_order: B's loads issued before A's conversion, or behind it.
+        load_order: B's loads issued before A's conversion, or behind it (sliced: or wherever the compiler likes).
         assume: tell the compiler the signs of sizes and program numbers.
         offset_bits: width of addresses' offsets; 0 takes 32 where the buffers allow it.
+        amax: how a lane finds the largest magnitude of its block, see ``kernels.block`` (sliced only).
     """
 
     block_m: int = 16
@@ -94,6 +96,7 @@ class GemmConfig:
     load_order: str = "loads_first"
     assume: str = "on"
     offset_bits: int = 0
+    amax: str = "max3"
 
     @property
     def config_id(self) -> str:
@@ -142,6 +145,7 @@ class VariantTraits:
         specialize: how M, N, K are passed unless the config says otherwise.
         scale_load: how B's scales are loaded unless the config says otherwise.
         needs_aiter: whether its GEMM is aiter's prebuilt code object.
+        sliced: whether the waves of a workgroup divide K among them (Gluon, gfx950 only).
     """
 
     a_mode: str
@@ -149,6 +153,7 @@ class VariantTraits:
     specialize: str = "runtime"
     scale_load: str = "in_place"
     needs_aiter: bool = False
+    sliced: bool = False
 
 
 VARIANT_TRAITS: dict[str, VariantTraits] = {
@@ -160,6 +165,7 @@ VARIANT_TRAITS: dict[str, VariantTraits] = {
     "fused_preshuffled": VariantTraits("fused", "preshuffled", scale_load="by_tile"),
     "prequant_preshuffled": VariantTraits("prequant", "preshuffled", scale_load="by_tile"),
     "constexpr_preshuffled": VariantTraits("fused", "preshuffled", "constexpr", "by_tile"),
+    "sliced_preshuffled": VariantTraits("fused", "preshuffled", "constexpr", sliced=True),
 }
 
 
@@ -238,7 +244,12 @@ def config_errors(
     _check_tiles(config, shape, refuse)
     _check_target(config, arch, refuse)
     if variant is not None:
-        _check_variant(config, shape, VARIANT_TRAITS[variant], variant, refuse)
+        traits = VARIANT_TRAITS[variant]
+        _check_variant(config, traits, variant, refuse)
+        if traits.sliced:
+            _check_sliced(config, arch, refuse)
+        elif config.amax != CHOICES["amax"][0]:
+            refuse("amax", f"must be {CHOICES['amax'][0]!r} for {variant}: only sliced variants choose")
     return errors
 
 
@@ -330,15 +341,44 @@ def _check_target(config: GemmConfig, arch: str, refuse: Refuse) -> None:
         refuse("xcd_remap", f"must be 0 on {arch}: it has no XCDs")
 
 
-def _check_variant(config: GemmConfig, shape: Shape, traits: VariantTraits, variant: str, refuse: Refuse) -> None:
+def _check_variant(config: GemmConfig, traits: VariantTraits, variant: str, refuse: Refuse) -> None:
     """What a variant fixes, and what its kernels need."""
     if traits.a_mode != "open" and config.a_mode not in ("auto", traits.a_mode):
         refuse("a_mode", f"must be 'auto' or {traits.a_mode!r}: {variant} fixes it")
-    if traits.needs_aiter:
-        return  # its GEMM is prebuilt: no tile of it is ours
+    if traits.needs_aiter or traits.sliced:
+        return  # a prebuilt GEMM has no tile of ours; a sliced one has rules of its own
     if resolved_scale_load(config, traits) == "by_tile":
         # The e8m0 shuffle interleaves 8 columns (256 elements of K) and 32 rows: a tile holds whole pieces.
         if config.block_k < 256:
             refuse("block_k", "must be at least 256 where shuffled scales are loaded by tile (scale_load)")
         if config.block_n < 32:
             refuse("block_n", "must be at least 32 where shuffled scales are loaded by tile (scale_load)")
+
+
+def _check_sliced(config: GemmConfig, arch: str, refuse: Refuse) -> None:
+    """Variants whose waves divide K: layouts are the MFMA's, and most other axes do not exist."""
+    if arch != "gfx950":
+        refuse("block_k", f"no value works on {arch}: sliced variants are written for gfx950's MFMA")
+    # Whole MFMA tiles of 16 rows per wave; more than 64 rows do not fit in registers beside the loads.
+    if config.block_m not in (16, 32, 64):
+        refuse("block_m", "must be 16, 32 or 64 in sliced variants")
+    if config.block_n > 256:
+        refuse("block_n", "must be 16 to 256 in sliced variants")
+    # One MFMA step, or the two whose scales share a dword.
+    if config.block_k not in (128, 256):
+        refuse("block_k", "must be 128 or 256 in sliced variants: the K step of one wave")
+    # A lane owns whole scale blocks, two bf16 a register: only this convert takes them so.
+    if config.convert != "hw_bf16":
+        refuse("convert", "must be 'hw_bf16' in sliced variants")
+    # What would not change the kernel must not make a second config of it.
+    for name, reason in (
+            ("split_k", "K is divided among waves"), ("group_m", "row tiles are always neighbours"),
+            ("matrix_instr_nonkdim", "the layouts are those of 16x16x128"), ("num_stages", "there is no pipeline"),
+            ("accumulate", "always in place"), ("scale_load", "by dword where it can be"),
+            ("assume", "sizes are known"), ("row_tail", "rows past the end repeat the last"),
+            ("masks", "only where needed"),
+            ("offset_bits", "buffer addressing"), ("split_order", "K is not split"), ("reduce_form", "in LDS")):
+        if getattr(config, name) != DEFAULTS[name]:
+            refuse(name, f"must be {DEFAULTS[name]!r} in sliced variants: {reason}")
+    if config.specialize == "runtime":
+        refuse("specialize", "must be 'auto' or 'constexpr' in sliced variants")

@@ -13,7 +13,7 @@ from mxfp4lab.config import (
     resolved_scale_load,
     resolved_specialize,
 )
-from mxfp4lab.kernels import gemm, quantize, reduce
+from mxfp4lab.kernels import gemm, quantize, reduce, sliced
 from mxfp4lab.plan.data import Buffer, Plan, Ref, TritonLaunch
 from mxfp4lab.shapes import Shape
 
@@ -86,6 +86,23 @@ def build_gemm(config: GemmConfig, shape: Shape, arch: str, variant: str) -> Pla
     if split > 1:
         launches.append(reduce_launch(config, shape, split, offset_bits))
     return Plan(variant, config, shape, arch, tuple(buffers), tuple(launches))
+
+
+def build_sliced(config: GemmConfig, shape: Shape, arch: str, variant: str) -> Plan:
+    """Plan of one launch whose waves divide K among them."""
+    constants = {
+        "BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "STEP_K": config.block_k, "WAVES": config.num_warps,
+        "XCDS": config.xcd_remap, "AMAX": config.amax, "MOVABLE": config.load_order == "convert_first",
+        "CACHE": config.cache_modifier,
+    }
+    pointers = [("a_ptr", Ref("a")), ("b_ptr", Ref("b_shuffle")), ("b_scale_ptr", Ref("b_scale_sh")),
+                ("out_ptr", Ref("c"))]
+    grid = (ceil_div(shape.m, config.block_m) * ceil_div(shape.n, config.block_n), 1, 1)
+    options = {"num_warps": config.num_warps, "waves_per_eu": config.waves_per_eu}
+    sizes = {"M": shape.m, "N": shape.n, "K": shape.k}
+    launch = _launch(sliced.gemm_sliced, grid, pointers, sizes, constants, options)
+    buffers = (*input_buffers(shape), Buffer("c", (shape.m, shape.n), "bf16", "output"))
+    return Plan(variant, config, shape, arch, buffers, (launch,))
 
 
 def quantize_launch(config: GemmConfig, shape: Shape, arch: str, constexpr: bool, offset_bits: int) -> TritonLaunch:

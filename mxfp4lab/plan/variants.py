@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mxfp4lab.config import VARIANT_TRAITS, GemmConfig, VariantTraits, config_errors
 from mxfp4lab.plan.data import Plan
-from mxfp4lab.plan.launches import build_gemm, ceil_div
+from mxfp4lab.plan.launches import build_gemm, build_sliced, ceil_div
 from mxfp4lab.shapes import Shape, parse_shape
 
 
@@ -43,10 +43,12 @@ ABOUT: dict[str, str] = {
     "fused_preshuffled": "A quantized inside the GEMM, B and scales un-permuted in registers",
     "prequant_preshuffled": "A quantized once by its own kernel, B and scales un-permuted in registers",
     "constexpr_preshuffled": "as fused_preshuffled, every size a compile-time constant",
+    "sliced_preshuffled": "one launch; the waves of a workgroup divide K, each quantizes what it multiplies",
 }
 
 VARIANTS: dict[str, VariantSpec] = {
-    name: VariantSpec(name, about, build_gemm, VARIANT_TRAITS[name]) for name, about in ABOUT.items()
+    name: VariantSpec(name, about, build_sliced if VARIANT_TRAITS[name].sliced else build_gemm, VARIANT_TRAITS[name])
+    for name, about in ABOUT.items()
 }
 
 
@@ -65,6 +67,8 @@ def default_config(variant: str, shape: Shape | str, arch: str = "gfx950") -> Ge
     rows = 1 << (shape.m - 1).bit_length()
     block_m = 32 if shape.m >= 128 else max(4, min(16, rows))
     tiles_m = ceil_div(shape.m, block_m)
+    if VARIANT_TRAITS[variant].sliced:
+        return _default_sliced(shape)
     block_n = next((n for n in (128, 64) if tiles_m * ceil_div(shape.n, n) >= 128), 32)
     tiles = tiles_m * ceil_div(shape.n, block_n)
     split_k = 1
@@ -73,6 +77,17 @@ def default_config(variant: str, shape: Shape | str, arch: str = "gfx950") -> Ge
     return GemmConfig(
         block_m=block_m, block_n=block_n, split_k=split_k, convert="hw_bf16" if arch == "gfx950" else "sw_bits",
         quant_block_m=min(16, rows), reduce_block_m=min(16, rows))
+
+
+def _default_sliced(shape: Shape) -> GemmConfig:
+    """About one workgroup per CU, K divided so that a wave has one or two steps of its own where waves suffice."""
+    block_m = 16 if shape.m <= 128 else 32
+    tiles_m = ceil_div(shape.m, block_m)
+    block_n = next((n for n in (128, 64, 32) if tiles_m * ceil_div(shape.n, n) >= 160), 16)
+    block_k = 256 if shape.k >= 1024 else 128
+    waves = next((w for w in (4, 8) if w * block_k * 2 >= shape.k), 16)
+    return GemmConfig(block_m=block_m, block_n=block_n, block_k=block_k, num_warps=waves, convert="hw_bf16",
+                      cache_modifier=".cg")
 
 
 def build_plan(variant: str, config: GemmConfig | None, shape: Shape | str, arch: str = "gfx950") -> Plan:

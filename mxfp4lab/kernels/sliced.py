@@ -1,0 +1,238 @@
+"""GEMM whose waves share a tile of C and divide K: quantization, scales and MFMA stay inside a wave until the last sum.
+
+Written in Gluon, Triton's dialect with explicit layouts, for gfx950. The layouts are the MFMA's own, so that nothing
+is moved between lanes: lane l of a wave holds row ``l % 16`` of A and column ``l % 16`` of B at k =
+``32 * (l // 16) .. + 31`` of every 128, which for A is one scale block, for B one 16-byte piece of the (16, 16) tile
+shuffle, and for B's scales one byte of a dword of the e8m0 shuffle. Wave w takes the K steps w, w + WAVES,
+w + 2 WAVES, ...; every wave quantizes only the A that it multiplies. At the end the fp32 tiles of the waves meet in LDS
+and are added in the order of the waves.
+
+Axes of all tiles: wave, row or column, k.
+"""
+
+# ruff: noqa: RUF005 (the JIT adds tuples, it does not unpack them)
+
+import triton
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.language.semantic import TritonSemantic
+
+from .block import BLOCK_BY_MAX3, BLOCK_BY_PACKED_MAX, BLOCK_CONSTRAINTS, BLOCK_CONSTRAINTS_PACKED
+
+if triton.__version__.startswith("3.6."):
+    # 3.6 lowers a batched scaled dot, but its front end insists on scales with two axes; 3.7 and later look at the last
+    # two axes only. Sizes are right by construction here.
+    TritonSemantic.verify_scaled_shape = lambda *_: None
+
+
+@gluon.constexpr_function
+def bases(start, stop, axis):
+    """Unit steps ``start, 2 start, .. < stop`` along one of the three axes."""
+    result = []
+    while start < stop:
+        result.append([start if axis == position else 0 for position in range(3)])
+        start *= 2
+    return result
+
+
+@gluon.constexpr_function
+def operand_layout(waves, rows, unit, length):
+    """A lane holds ``unit`` neighbours along k of its row, four lanes make one MFMA step, further steps follow.
+
+    ``unit`` is 16 for A in pairs, 16 for packed bytes, 1 for scales.
+    """
+    return gl.DistributedLinearLayout(
+        reg_bases=bases(1, unit, 2) + bases(4 * unit, length, 2) + bases(16, rows, 1),
+        lane_bases=bases(1, 16, 1) + bases(unit, 4 * unit, 2), warp_bases=bases(1, waves, 0), block_bases=[],
+        shape=[waves, rows, length])
+
+
+@gluon.constexpr_function
+def scale_word_layout(waves, groups):
+    """A lane holds the dword of its row and scale column, for every group of 32 rows."""
+    return gl.DistributedLinearLayout(
+        reg_bases=bases(1, groups, 1), lane_bases=bases(1, 64, 2), warp_bases=bases(1, waves, 0), block_bases=[],
+        shape=[waves, groups, 64])
+
+
+@gluon.jit
+def index0(SIZE: gl.constexpr, LAYOUT: gl.constexpr):
+    """0 .. SIZE - 1 along the first of three axes."""
+    index = gl.arange(0, SIZE, gl.SliceLayout(1, gl.SliceLayout(2, LAYOUT)))
+    return gl.expand_dims(gl.expand_dims(index, 1), 2)
+
+
+@gluon.jit
+def index1(SIZE: gl.constexpr, LAYOUT: gl.constexpr):
+    """0 .. SIZE - 1 along the second of three axes."""
+    index = gl.arange(0, SIZE, gl.SliceLayout(0, gl.SliceLayout(2, LAYOUT)))
+    return gl.expand_dims(gl.expand_dims(index, 0), 2)
+
+
+@gluon.jit
+def index2(SIZE: gl.constexpr, LAYOUT: gl.constexpr):
+    """0 .. SIZE - 1 along the last of three axes."""
+    index = gl.arange(0, SIZE, gl.SliceLayout(0, gl.SliceLayout(1, LAYOUT)))
+    return gl.expand_dims(gl.expand_dims(index, 0), 1)
+
+
+@gluon.jit
+def words_to_bytes(word):
+    """``[...]`` int32 to ``[..., 2, 2]`` uint8, low byte first; the registers stay as they are."""
+    halves = gl.join(word, word >> 16)
+    return gl.join(halves, halves >> 8).to(gl.uint8)
+
+
+@gluon.jit
+def quantize_blocks(pairs, AMAX: gl.constexpr, MOVABLE: gl.constexpr, WAVES: gl.constexpr, ROWS: gl.constexpr,
+                    STEP_K: gl.constexpr):
+    """``[WAVES, ROWS, STEP_K // 2]`` int32, two bf16 each, to e2m1 bytes of that shape and scales per 32 elements.
+
+    Unless MOVABLE, the compiler keeps every load that stands before the conversion before it.
+    """
+    tree = gl.reshape(pairs, (WAVES, ROWS, STEP_K // 32, 2, 2, 2, 2))
+    e, o = gl.split(tree)
+    e0, e1 = gl.split(e)
+    o0, o1 = gl.split(o)
+    e00, e01 = gl.split(e0)
+    e10, e11 = gl.split(e1)
+    o00, o01 = gl.split(o0)
+    o10, o11 = gl.split(o1)
+    p0, p8 = gl.split(e00)
+    p4, p12 = gl.split(e01)
+    p2, p10 = gl.split(e10)
+    p6, p14 = gl.split(e11)
+    p1, p9 = gl.split(o00)
+    p5, p13 = gl.split(o01)
+    p3, p11 = gl.split(o10)
+    p7, p15 = gl.split(o11)
+    if AMAX == "packed_max":
+        w0, w1, w2, w3, byte, _ = gl.inline_asm_elementwise(
+            BLOCK_BY_PACKED_MAX, BLOCK_CONSTRAINTS_PACKED,
+            [p0, p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15, 0xE0],
+            dtype=(gl.int32, gl.int32, gl.int32, gl.int32, gl.int32, gl.int32), is_pure=MOVABLE, pack=1)
+    else:
+        w0, w1, w2, w3, byte, _ = gl.inline_asm_elementwise(
+            BLOCK_BY_MAX3, BLOCK_CONSTRAINTS,
+            [p0, p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15],
+            dtype=(gl.int32, gl.int32, gl.int32, gl.int32, gl.int32, gl.int32), is_pure=MOVABLE, pack=1)
+    words = gl.join(gl.join(w0, w2), gl.join(w1, w3))
+    return gl.reshape(words_to_bytes(words), (WAVES, ROWS, STEP_K // 2)), byte.to(gl.uint8)
+
+
+@gluon.jit
+def load_part(ptr, offset, index, END: gl.constexpr, FIRST: gl.constexpr, STRIDE: gl.constexpr, LENGTH: gl.constexpr,
+              CACHE: gl.constexpr):
+    """One round of K steps: ``index`` counts along K within the round, which is LENGTH long and starts at FIRST.
+
+    Only a round that reaches past END is masked; what is masked reads as zero.
+    """
+    if FIRST + LENGTH > END:
+        return gl.amd.cdna4.buffer_load(ptr, offset + FIRST * STRIDE, mask=index < END - FIRST, other=0, cache=CACHE)
+    else:
+        return gl.amd.cdna4.buffer_load(ptr, offset + FIRST * STRIDE, cache=CACHE)
+
+
+@gluon.jit
+def gemm_sliced(
+    a_ptr, b_ptr, b_scale_ptr, out_ptr, M: gl.constexpr, N: gl.constexpr, K: gl.constexpr, BLOCK_M: gl.constexpr,
+    BLOCK_N: gl.constexpr, STEP_K: gl.constexpr, WAVES: gl.constexpr, XCDS: gl.constexpr, AMAX: gl.constexpr,
+    MOVABLE: gl.constexpr, CACHE: gl.constexpr,
+):
+    """One workgroup: a BLOCK_M x BLOCK_N tile of C, all of K."""
+    STEPS: gl.constexpr = (K + WAVES * STEP_K - 1) // (WAVES * STEP_K)
+    TILES_M: gl.constexpr = (M + BLOCK_M - 1) // BLOCK_M
+    TILES_N: gl.constexpr = (N + BLOCK_N - 1) // BLOCK_N
+    SCALE_COLUMNS: gl.constexpr = (K // 32 + 7) // 8 * 8
+    mma: gl.constexpr = gl.amd.AMDMFMALayout(
+        version=4, instr_shape=[16, 16, 128], transposed=True, warps_per_cta=[WAVES, 1, 1])
+    a_layout: gl.constexpr = gl.DotOperandLayout(0, mma, 16)
+    b_layout: gl.constexpr = gl.DotOperandLayout(1, mma, 16)
+    pair_layout: gl.constexpr = operand_layout(WAVES, BLOCK_M, 16, STEP_K // 2)
+    a_scale_layout: gl.constexpr = operand_layout(WAVES, BLOCK_M, 1, STEP_K // 32)
+    b_scale_layout: gl.constexpr = operand_layout(WAVES, BLOCK_N, 1, STEP_K // 32)
+    # A dword holds scale columns c and c + 4 of rows r and r + 16: whole groups only, or padding would be multiplied.
+    BY_WORD: gl.constexpr = BLOCK_N >= 32 and STEP_K == 256 and K % 256 == 0
+
+    pid = gl.program_id(0)
+    if XCDS > 1:
+        PROGRAMS: gl.constexpr = TILES_M * TILES_N
+        xcd = pid % XCDS
+        pid = xcd * (PROGRAMS // XCDS) + gl.minimum(xcd, PROGRAMS % XCDS) + pid // XCDS
+    pid_m = pid % TILES_M
+    pid_n = pid // TILES_M
+
+    a_row = pid_m * BLOCK_M + index1(BLOCK_M, pair_layout)
+    if M % BLOCK_M != 0:
+        a_row = gl.minimum(a_row, M - 1)
+    a_pair = index0(WAVES, pair_layout) * (STEP_K // 2) + index2(STEP_K // 2, pair_layout)
+    a_offset = a_row * (K // 2) + a_pair
+
+    b_byte = index0(WAVES, b_layout) * (STEP_K // 2) + index1(STEP_K // 2, b_layout)
+    b_column = index2(BLOCK_N, b_layout)
+    b_group = pid_n * (BLOCK_N // 16) + b_column // 16
+    if N % BLOCK_N != 0:
+        b_group = gl.minimum(b_group, N // 16 - 1)
+    b_offset = b_group * (8 * K) + (b_byte // 16) * 256 + (b_column % 16) * 16 + b_byte % 16
+
+    if BY_WORD:
+        word_layout: gl.constexpr = scale_word_layout(WAVES, BLOCK_N // 32)
+        s_group = pid_n * (BLOCK_N // 32) + index1(BLOCK_N // 32, word_layout)
+        if N % BLOCK_N != 0:
+            s_group = gl.minimum(s_group, N // 32 - 1)
+        s_column = index0(WAVES, word_layout) * 8 + index2(64, word_layout) // 16
+        s_offset = s_group * (8 * SCALE_COLUMNS) + index0(WAVES, word_layout) * 64 + index2(64, word_layout)
+    else:
+        s_row = pid_n * BLOCK_N + index1(BLOCK_N, b_scale_layout)
+        if N % BLOCK_N != 0:
+            s_row = gl.minimum(s_row, N - 1)
+        s_column = index0(WAVES, b_scale_layout) * (STEP_K // 32) + index2(STEP_K // 32, b_scale_layout)
+        s_offset = (s_row // 32) * (32 * SCALE_COLUMNS) + (s_row % 16) * 4 + (s_row // 16) % 2
+
+    # All loads first: what a wave needs is known from the start, and the latency of the last covers the others.
+    a_tiles = ()
+    b_tiles = ()
+    s_tiles = ()
+    for step in gl.static_range(STEPS):
+        a_tiles = a_tiles + (load_part(a_ptr.to(gl.pointer_type(gl.int32), bitcast=True), a_offset, a_pair, K // 2,
+                                       step * WAVES * (STEP_K // 2), 1, WAVES * (STEP_K // 2), ""),)
+        b_tiles = b_tiles + (load_part(b_ptr, b_offset, b_byte, K // 2, step * WAVES * (STEP_K // 2), 16,
+                                       WAVES * (STEP_K // 2), CACHE),)
+        if BY_WORD:
+            word = load_part(b_scale_ptr.to(gl.pointer_type(gl.int32), bitcast=True), s_offset, s_column, K // 32,
+                             step * WAVES * 8, 8, WAVES * 8, "")
+            tile = gl.reshape(words_to_bytes(word), (WAVES, BLOCK_N // 32, 4, 16, 2, 2))
+            tile = gl.reshape(gl.permute(tile, (0, 1, 5, 3, 4, 2)), (WAVES, BLOCK_N, 8))
+            s_tiles = s_tiles + (gl.convert_layout(tile, b_scale_layout),)
+        else:
+            column = s_column + step * WAVES * (STEP_K // 32)
+            offset = s_offset + (column // 8) * 256 + (column % 4) * 64 + (column // 4) % 2 * 2
+            s_tiles = s_tiles + (load_part(b_scale_ptr, offset, s_column, K // 32, step * WAVES * (STEP_K // 32), 0,
+                                           WAVES * (STEP_K // 32), ""),)
+
+    acc = gl.zeros([WAVES, BLOCK_M, BLOCK_N], gl.float32, mma)
+    for step in gl.static_range(STEPS):
+        a_q, a_scale = quantize_blocks(a_tiles[step], AMAX, MOVABLE, WAVES, BLOCK_M, STEP_K)
+        a_q = gl.convert_layout(a_q, a_layout)
+        a_scale = gl.convert_layout(a_scale, a_scale_layout)
+        acc = gl.amd.cdna4.mfma_scaled(a_q, a_scale, "e2m1", b_tiles[step], s_tiles[step], "e2m1", acc)
+
+    # A wave's registers go to LDS as they are: [row tile, column tile, column / 4, row, column % 4] is lane order.
+    TILES: gl.constexpr = BLOCK_M * BLOCK_N // 256
+    acc = gl.reshape(acc, (WAVES, BLOCK_M // 16, 16, BLOCK_N // 16, 4, 4))
+    acc = gl.reshape(gl.permute(acc, (0, 1, 3, 4, 2, 5)), (WAVES, TILES * 256))
+    PER_LANE: gl.constexpr = max(TILES * 4 // WAVES, 1)
+    sum_layout: gl.constexpr = gl.BlockedLayout([WAVES, min(PER_LANE, 4)], [1, 64], [1, WAVES], [1, 0])
+    shared: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, order=[1, 0])
+    memory = gl.allocate_shared_memory(gl.float32, [WAVES, TILES * 256], shared, acc)
+    total = gl.sum(memory.load(sum_layout), axis=0)
+
+    place = gl.arange(0, TILES * 256, gl.SliceLayout(0, sum_layout))
+    tile = place // 256
+    row = pid_m * BLOCK_M + (tile // (BLOCK_N // 16)) * 16 + (place // 4) % 16
+    column = pid_n * BLOCK_N + (tile % (BLOCK_N // 16)) * 16 + (place // 64) % 4 * 4 + place % 4
+    offset = row * N + column
+    if M % BLOCK_M != 0 or N % BLOCK_N != 0:
+        gl.amd.cdna4.buffer_store(total.to(gl.bfloat16), out_ptr, offset, mask=(row < M) & (column < N))
+    else:
+        gl.amd.cdna4.buffer_store(total.to(gl.bfloat16), out_ptr, offset)
