@@ -31,7 +31,7 @@ _VARIANT_ORDER = (
     "prequant_preshuffled",
     "prequant_rowmajor",
     "quant_shuffle_asm",
-    "hybrid",
+    "sliced_preshuffled",
     "reference",
 )
 
@@ -69,7 +69,7 @@ def use_style() -> None:
 
 def variant_style(variant: str) -> tuple[str, str]:
     """(colour, marker) of a variant, the same in every figure; one that is not known yet gets grey."""
-    if variant not in _VARIANT_ORDER:
+    if variant not in _VARIANT_ORDER:  # "hybrid" among them: it is one of two others
         return HUES["grey"], "*"
     place = _VARIANT_ORDER.index(variant)
     return list(HUES.values())[place], MARKERS[place]
