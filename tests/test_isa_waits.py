@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mxfp4lab.isa.instruction import Instruction, Program
-from mxfp4lab.isa.waits import COVERED_CYCLES, exposed_waits
+from mxfp4lab.isa.waits import ROUND_TRIP_CYCLES, exposed_waits
 
 
 def program(*lines: str) -> Program:
@@ -24,10 +24,11 @@ def program(*lines: str) -> Program:
     return Program("k", tuple(instructions))
 
 
-WORK = ("valu",) * (COVERED_CYCLES // 4 + 1)
+WORK = ("valu",) * (ROUND_TRIP_CYCLES // 4)
+HALF = WORK[::2]
 
 
-def count(*lines: str) -> int:
+def count(*lines: str) -> float:
     p = program(*lines)
     return exposed_waits(p, range(len(p)))
 
@@ -38,25 +39,31 @@ def test_the_first_round_trip_is_in_every_kernel_and_not_counted():
 
 
 def test_a_loop_that_asks_and_waits_exposes_one_a_trip():
-    trip = ("load", "load", "valu", "wait 0", *WORK)
-    assert count(*trip * 5) == 4
+    trip = ("load", "load", "wait 0", *WORK)
+    assert count(*trip * 5) == pytest.approx(4, abs=0.02)
 
 
-def test_a_loop_that_asks_ahead_exposes_none():
-    assert count("load", *("load", *WORK, "wait 1") * 5) == 0
+def test_a_loop_that_asks_a_round_trip_ahead_exposes_none():
+    assert count("load", *("load", *WORK, "wait 1") * 5) == pytest.approx(0, abs=0.02)
 
 
-def test_work_before_the_wait_covers_it():
-    assert count(*("load", *WORK, "wait 0") * 5) == 0
+def test_two_loads_in_flight_overlap_their_round_trips():
+    """A trip of half a round trip, asked for one trip ahead: the load is as old as two trips when it is waited for."""
+    assert count("load", *("load", *HALF, "wait 1") * 9, "wait 0") == pytest.approx(0, abs=0.1)
+
+
+def test_a_copy_at_the_end_of_the_trip_undoes_the_pipeline():
+    """The next tile is asked for first, but its registers are copied, and so waited for, before the trip ends."""
+    assert count("load", "wait 0", *("load", *HALF, "wait 0") * 8) == pytest.approx(0.5 * 8, abs=0.1)
 
 
 def test_waits_for_loads_issued_together_are_one_round_trip():
     trip = ("load", "load", "load", "load", "wait 3", "wait 2", "wait 1", "wait 0", *WORK)
-    assert count(*trip * 3) == 2
+    assert count(*trip * 3) == pytest.approx(2, abs=0.03)
 
 
 def test_dependent_loads_are_two():
-    assert count("load", "wait 0", "valu", "load", "wait 0") == 1
+    assert count("load", "wait 0", "valu", "load", "wait 0") == pytest.approx(1, abs=0.02)
 
 
 @pytest.mark.parametrize("other", ["store", "spill"])
@@ -70,5 +77,5 @@ def test_other_counters_do_not_matter():
 
 def test_the_order_of_execution_counts_not_the_order_of_the_text():
     p = program("load", "wait 0", *WORK)
-    assert exposed_waits(p, [*range(len(p))] * 4) == 3
+    assert exposed_waits(p, [*range(len(p))] * 4) == pytest.approx(3, abs=0.02)
     assert exposed_waits(p, [0, 1]) == 0

@@ -1,12 +1,13 @@
 """The time formula: features of each launch and a handful of parameters in, named terms in microseconds out.
 
-    time = floor + sum over launches (second launch, body, waits, spills, partials)
-    body = sqrt(issue^2 + read^2)
+    time = floor + sum over launches (second launch, waits, body, spills, partials)
+    body = sqrt(issue^2 + rest^2), rest = what of read the waits leave over
 
 `issue` is what the busiest SIMD has to issue: 4 cycles a VALU instruction, 16 or 32 an FP4 MFMA, for every wave that
 it works through. `read` is the time to bring the operands in: what one workgroup can pull (a rate, fitted; it stands
 for memory latency over the loads a workgroup keeps in flight) or what the chip can deliver to this many workgroups,
 whichever is longer. The two overlap: the root of the squares lies between full overlap (the larger) and none (the sum).
+`waits` are the round trips that the machine code itself does not cover; operands arrive during them, nothing is issued.
 """
 
 from __future__ import annotations
@@ -101,7 +102,8 @@ def launch_terms(f: LaunchFeatures, p: Parameters, regime: str) -> dict[str, flo
         f.unique_mb * 1e6 / (hw.HBM_BYTES_PER_S * f.share) * 1e6,
         f.fabric_mb * 1e6 / hw.FABRIC_BYTES_PER_S * 1e6,
     ) * _from_memory(f, p, regime)
-    read = max(pulled, delivered)
+    waits = p.wait_us * f.waits * f.rounds
+    read = max(max(pulled, delivered) - waits, 0.0)
     not_hidden = math.hypot(issue, read) - issue
 
     written = f.write_mb * 1e6 / (hw.HBM_BYTES_PER_S * f.share) * 1e6
@@ -114,7 +116,7 @@ def launch_terms(f: LaunchFeatures, p: Parameters, regime: str) -> dict[str, flo
         "tail": tail,
         "operand reads": not_hidden if pulled >= delivered else 0.0,
         "memory bandwidth": 0.0 if pulled >= delivered else not_hidden,
-        "memory latency": p.wait_us * f.waits * f.rounds,
+        "memory latency": waits,
         "spills": spills,
         "partials": written,
     }
