@@ -3,6 +3,7 @@
 Nothing here needs a GPU or a driver. Triton is imported at the first compilation, not before.
 """
 
+from mxfp4lab.toolchain.codeobject import load_code_object
 from mxfp4lab.toolchain.compile import (
     KernelJob,
     compile_job,
@@ -35,6 +36,7 @@ __all__ = [
     "compile_plan",
     "current_knobs",
     "launch_job",
+    "load_code_object",
     "make_job",
     "occupancy",
     "plan_hash",

@@ -67,6 +67,11 @@ class Compiled:
             program, descriptor = read_code_object(self.binary, name=self.name)
         return program, replace(descriptor, block_threads=self.num_warps * descriptor.wavefront)
 
+    def use_decoded(self, program: Program, descriptor: KernelDescriptor) -> None:
+        """Keep what a code object's reader has already decoded."""
+        descriptor = replace(descriptor, block_threads=self.num_warps * descriptor.wavefront)
+        self.__dict__["_parsed"] = program, descriptor
+
     @property
     def program(self) -> Program:
         """The instructions, parsed at first use."""
