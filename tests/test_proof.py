@@ -1,0 +1,148 @@
+"""Sweeps cover what they say, comparisons find what is planted, steps follow the quantizer."""
+
+import numpy as np
+import pytest
+import torch
+
+from mxfp4lab.formats import decode_e2m1, quantize_mxfp4
+from mxfp4lab.oracle.verdict import ISSUE_974
+from mxfp4lab.proof import (
+    REACHABLE_EXPONENTS,
+    bf16_anchor,
+    bf16_sweep,
+    binade_sweep,
+    compare,
+    golden_sweep,
+    ml_dtypes_answerer,
+    torch_answerer,
+)
+from mxfp4lab.steps import element_steps, packed_bytes, scale_step
+
+
+def test_reachable_exponents_are_those_that_bf16_maxima_give():
+    magnitudes = torch.arange(0x7F80, dtype=torch.int16).view(torch.bfloat16)
+    blocks = torch.zeros((magnitudes.numel(), 32), dtype=torch.bfloat16)
+    blocks[:, 0] = magnitudes
+    exponents = quantize_mxfp4(blocks)[1][:, 0].int() - 127
+    assert sorted(set(exponents.tolist())) == list(REACHABLE_EXPONENTS)
+    for exponent in (-127, -3, 0, 125, 127):
+        assert bf16_anchor(exponent) == int((exponents == exponent).nonzero()[-1])
+    with pytest.raises(ValueError, match="exponent=126 is the shared exponent of no bf16 block"):
+        bf16_anchor(126)
+
+
+def test_the_bf16_sweep_holds_every_value_under_its_exponent():
+    sweep = bf16_sweep([-127, 0, 127])
+    assert (quantize_mxfp4(sweep.x)[1][:, 0].unique().int() - 127).tolist() == [-127, 0, 127]
+    bits = sweep.x.view(torch.int16).numpy().view(np.uint16)
+    rows = quantize_mxfp4(sweep.x)[1][:, 0].numpy() == 254
+    assert np.unique(bits[rows]).size == 2 * 0x7F80
+    anchor = bf16_anchor(0)
+    rows = quantize_mxfp4(sweep.x)[1][:, 0].numpy() == 127
+    assert np.unique(bits[rows]).size == 2 * (anchor + 1)
+    assert sweep.elements == 2 * (0x7F80 + anchor + 1 + bf16_anchor(-127) + 1)
+
+
+@pytest.mark.parametrize(("exponent", "binade"), [(0, -1), (-118, 1), (120, 2)])
+def test_the_binade_sweep_stays_under_one_scale(exponent, binade):
+    sweep = binade_sweep(exponent, binade, step=4097)
+    assert quantize_mxfp4(sweep.x)[1].unique().tolist() == [exponent + 127]
+    values = sweep.x[:, 1:].flatten()[: sweep.elements].double().abs() / 2.0 ** (exponent + binade)
+    assert (values.min(), values.max() < 2) == (1.0, True)
+    count = len(range(0, 1 << 23, 4097)) if binade < 2 else len([m for m in range(0, 1 << 23, 4097) if m <= 0x5FFFFF])
+    assert sweep.elements == 2 * count
+
+
+def test_a_full_binade_has_every_mantissa():
+    sweep = binade_sweep(0, 0)
+    assert sweep.elements == 2 << 23
+    bits = sweep.x[:, 1:].contiguous().view(torch.int32) & 0x7FFFFF
+    assert torch.bincount(bits.flatten(), minlength=1 << 23).min() >= 2
+
+
+@pytest.mark.parametrize("bad", [(0, 3), (126, 0), (-127, -1), (-128, 2)])
+def test_impossible_binades_are_refused(bad):
+    with pytest.raises(ValueError, match="exponent="):
+        binade_sweep(*bad)
+
+
+def test_independent_library_agrees_on_every_bf16_under_a_spread_of_exponents():
+    sweep = bf16_sweep([-127, -126, -60, -1, 0, 1, 60, 124, 125, 127])
+    found = compare(sweep, {"ours": torch_answerer(), "ml_dtypes": ml_dtypes_answerer()}, chunk_rows=4096)
+    assert found.between("ml_dtypes", "ours").identical
+    assert found.differences[0].elements == sweep.x.numel()
+    assert found.differences[0].where == "nowhere"
+
+
+def test_the_two_roundings_part_on_ties_only():
+    found = compare(bf16_sweep([0, 1]), {"new": torch_answerer(), "old": torch_answerer("half_away")})
+    difference = found.between("new", "old")
+    assert difference.packed_bytes > 0
+    assert difference.ties_only
+    assert difference.where.startswith("ties only")
+    assert "nibble" in difference.example
+    with pytest.raises(ValueError, match="were not compared"):
+        found.between("new", "other")
+
+
+def test_golden_rows_stand_as_answers():
+    sweep, answers = golden_sweep()
+    found = compare(sweep, {"ours": torch_answerer(), "ours, old": torch_answerer("half_away"), **answers})
+    assert found.between("ours", "golden, since PR 975").identical
+    assert found.between("ours, old", "golden, before PR 975").identical
+    assert not found.between("ours", "golden, before PR 975").identical
+    everything, answers = golden_sweep(portable_only=False)
+    top = compare(everything, {"ours": torch_answerer(), **answers}).between("ours", "golden, since PR 975")
+    assert top.scale_bytes == 0
+    assert top.amax[0] >= 1.75 * 2.0**127  # the op's 2^-127 was flushed to zero where these were recorded
+
+
+def planted(x):
+    packed, scale = torch_answerer()(x)
+    packed, scale = packed.copy(), scale.copy()
+    packed[-1, 3] ^= 0x20
+    scale[0] += 1
+    return packed, scale
+
+
+def test_a_planted_difference_is_found_with_its_place():
+    x = torch.ones(40, 32)
+    x[-1] = 3.0
+    sweep = binade_sweep(0, 0, step=1 << 18)
+    found = compare(type(sweep)("planted", x, x.numel()), {"right": torch_answerer(), "wrong": planted}, chunk_rows=64)
+    difference = found.between("right", "wrong")
+    assert (difference.packed_bytes, difference.scale_bytes) == (1, 1)
+    assert difference.amax == (1.0, 3.0)
+    assert not difference.ties_only
+    assert difference.example == "x = 3 (x / scale = 6): nibble 7 / 5"
+
+
+def test_an_answer_of_the_wrong_shape_is_refused():
+    sweep = binade_sweep(0, 0, step=1 << 18)
+    with pytest.raises(ValueError, match="answerer 'bad' gave shapes"):
+        compare(sweep, {"good": torch_answerer(), "bad": lambda x: (x[:1, :16].byte().numpy(), x[:1, 0].numpy())})
+
+
+def test_steps_follow_the_published_block():
+    block = torch.tensor(ISSUE_974)
+    scale = scale_step(block)
+    assert (scale.exponent, scale.byte) == (-1, 126)
+    assert scale.rounded_bits == 0x40000000
+    steps = element_steps(block)
+    assert [s.k for s in steps if s.tie] == [6]
+    assert (steps[6].nibble, steps[6].old_nibble, steps[6].scaled) == (10, 11, 1.25)
+    assert [a.nibble | (b.nibble << 4) for a, b in zip(steps[::2], steps[1::2], strict=True)] == packed_bytes(block)
+    old = [a.old_nibble | (b.old_nibble << 4) for a, b in zip(steps[::2], steps[1::2], strict=True)]
+    assert old == packed_bytes(block, "half_away")
+    for step in steps:
+        assert step.below <= step.scaled <= max(step.above, 6.0)
+        assert step.value == float(decode_e2m1(torch.tensor([step.nibble], dtype=torch.uint8))) * 2.0**scale.exponent
+
+
+def test_steps_of_a_short_block_and_refusals():
+    steps = element_steps(torch.tensor([6.0, -0.25, -0.0, 7.0]))
+    assert [s.nibble for s in steps] == [5, 8, 8, 6]
+    assert [s.old_nibble for s in steps] == [5, 8, 8, 6]
+    assert [s.tie for s in steps] == [False, False, False, True]  # 3.5 lies between 3 and 4, both roundings take 4
+    with pytest.raises(ValueError, match="must be 1 to 32 values"):
+        element_steps(torch.zeros(33))
