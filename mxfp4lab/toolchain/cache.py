@@ -19,7 +19,7 @@ from typing import Any
 from mxfp4lab.toolchain.compiled import Compiled, analysis_version
 from mxfp4lab.toolchain.errors import REPEATABLE_KINDS, CompileError
 
-FORMAT = 1
+FORMAT = 2
 MAX_ENTRY_BYTES = 256 << 20
 _warned: set[str] = set()
 
@@ -66,7 +66,7 @@ def decode_entry(data: bytes, key: str) -> Compiled | CompileError | None:
             constants=_text_map(fields["constants"]), num_warps=int(fields["num_warps"]),
             lds_bytes=int(fields["lds_bytes"]), kernel_hash=str(fields["kernel_hash"]),
             toolchain=_text_map(fields["toolchain"]), knobs=_text_map(fields["knobs"]),
-            compile_s=float(fields["compile_s"]), from_cache=True,
+            compile_s=float(fields["compile_s"]), metadata=dict(fields["metadata"]), from_cache=True,
         )  # fmt: skip
         if header.get("analysis_version") == analysis_version():
             compiled.analysis = dict(header["analysis"])
@@ -85,7 +85,7 @@ def encode_entry(result: Compiled | CompileError, key: str) -> bytes:
         asm = result.asm.encode("utf-8")
         payload = asm + result.binary
         names = ("name", "arch", "signature", "constants", "num_warps", "lds_bytes", "kernel_hash", "toolchain",
-                 "knobs", "compile_s")  # fmt: skip
+                 "knobs", "compile_s", "metadata")  # fmt: skip
         header.update(asm_bytes=len(asm), fields={name: getattr(result, name) for name in names},
                       analysis_version=analysis_version(), analysis=result._analysed())  # fmt: skip
     body = json.dumps(header, sort_keys=True).encode() + b"\n" + payload

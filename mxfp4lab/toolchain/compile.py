@@ -305,6 +305,7 @@ def _compile_now(job: KernelJob) -> Compiled:
         constants={name: str(value) for name, value in chosen.constants.items()},
         num_warps=metadata.num_warps, lds_bytes=metadata.shared, kernel_hash=job.kernel_hash,
         toolchain=toolchain_versions(), knobs=dict(job.knobs), compile_s=time.perf_counter() - started,
+        metadata=json.loads(json.dumps(metadata._asdict(), default=vars)),
     )  # fmt: skip
 
 

@@ -32,6 +32,7 @@ class Compiled:
         toolchain: versions that compiled it.
         knobs: environment knobs that were set.
         compile_s: seconds the compilation took, when it took place.
+        metadata: the compiler's own description of the kernel (JSON values), which its launcher needs.
         from_cache: whether this object came from the disk cache.
     """
 
@@ -47,6 +48,7 @@ class Compiled:
     toolchain: dict[str, str] = field(default_factory=dict)
     knobs: dict[str, str] = field(default_factory=dict)
     compile_s: float = 0.0
+    metadata: dict[str, Any] = field(default_factory=dict, repr=False)
     from_cache: bool = False
     analysis: dict[str, Any] = field(default_factory=dict, repr=False)
 
