@@ -129,9 +129,15 @@ def _quantize_dequantize(x, ROWS: tl.constexpr, WORDS: tl.constexpr):
 
 
 @triton.jit
-def _factor(byte):
-    """e8m0 byte (int32) -> bf16 ``2**126 * 2**(byte - 127) * 2**-32``."""
-    return ((byte + 94) << 7).to(tl.int16).to(tl.bfloat16, bitcast=True)
+def _factor_pair(words):
+    """e8m0 bytes 0 and 2 of int32 words -> two bf16 tensors ``2**126 * 2**(byte - 127) * 2**-32``.
+
+    A bf16 power of two is its exponent shifted by 7: both bytes of a word go through one multiply-add.
+    """
+    both = (words & 0x00FF00FF) * 0x80 + 0x2F002F00
+    low = both.to(tl.int16).to(tl.bfloat16, bitcast=True)
+    high = (both >> 16).to(tl.int16).to(tl.bfloat16, bitcast=True)
+    return low, high
 
 
 @triton.jit
@@ -145,16 +151,27 @@ def _row_order(i):
 
 
 @triton.jit
-def _factors(words, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
-    """Words of shuffled scales [BLOCK_N / 32, BLOCK_K / 4] int32 -> factors [BLOCK_N, BLOCK_K / 4] bf16, one per
-    16-bit word of B, rows in `_row_order`. Byte ``2 i + h`` of word (c, r) is row ``16 h + r``, column ``4 i + c``.
+def _factors(words, k, ROWS: tl.constexpr, BLOCK_K: tl.constexpr):
+    """Words of shuffled scales, int32, -> factors [ROWS, BLOCK_K / 4] bf16, one per 16-bit word of B.
+
+    ``words`` [ROWS / 32, 64 * chunks] covers 256 k per chunk. Byte ``2 i + h`` of word (c, r) of a chunk is row
+    ``16 h + r``, column ``4 i + c``. Rows come in `_row_order`. A tile of 128 k takes the half of its chunk that holds
+    ``k`` [ROWS / 32].
     """
-    w = words.reshape([BLOCK_N // 32, BLOCK_K // 256, 4, 2, 8])
-    low = tl.join(_factor(w & 0xFF), _factor((w >> 16) & 0xFF))
-    high = tl.join(_factor((w >> 8) & 0xFF), _factor((w >> 24) & 0xFF))
-    f = tl.join(low, high)  # [group, chunk, c, r / 8, r % 8, i, h]
-    f = f.permute(0, 3, 6, 4, 1, 5, 2).reshape([BLOCK_N, BLOCK_K // 32])
-    return tl.broadcast_to(f[:, :, None], [BLOCK_N, BLOCK_K // 32, 8]).reshape([BLOCK_N, BLOCK_K // 4])
+    if BLOCK_K >= 256:
+        w = words.reshape([ROWS // 32, BLOCK_K // 256, 4, 2, 8])
+        f00, f10 = _factor_pair(w)
+        f01, f11 = _factor_pair(w >> 8)
+        f = tl.join(tl.join(f00, f10), tl.join(f01, f11))  # [group, chunk, c, r / 8, r % 8, i, h]
+        f = f.permute(0, 3, 6, 4, 1, 5, 2).reshape([ROWS, BLOCK_K // 32])
+    else:
+        half = words >> (k // 128 % 2 * 16)[:, None]
+        w = half.reshape([ROWS // 32, 4, 2, 8])
+        f0, _ = _factor_pair(w)
+        f1, _ = _factor_pair(w >> 8)
+        f = tl.join(f0, f1)  # [group, c, r / 8, r % 8, h]
+        f = f.permute(0, 2, 4, 3, 1).reshape([ROWS, BLOCK_K // 32])
+    return tl.broadcast_to(f[:, :, None], [ROWS, BLOCK_K // 32, 8]).reshape([ROWS, BLOCK_K // 4])
 
 
 @triton.jit
@@ -166,6 +183,17 @@ def _prefetch_rows(row_pointers, first, count, LINES: tl.constexpr):
     tl.inline_asm_elementwise(
         "prefetch.global.L2 [$1]; mov.b32 $0, 0;", "=r,l", args=[pointers.to(tl.int64)], dtype=tl.int32,
         is_pure=False, pack=1)
+
+
+@triton.jit
+def _sum_groups(x, GROUPS: tl.constexpr):
+    """[GROUPS, R, C] -> [R, C]. Halved by split, which moves whole vectors between warps; tl.sum moves scalars."""
+    x = x.permute(1, 2, 0)
+    if GROUPS == 4:
+        even, odd = tl.split(x.reshape([x.shape[0], x.shape[1], 2, 2]))
+        x = even + odd
+    first, second = tl.split(x)
+    return first + second
 
 
 @triton.jit
@@ -190,7 +218,7 @@ def hopper_quantize(
 def hopper_gemm(
     a_ptr, b_ptr, b_scale_ptr, c_ptr, partial_ptr, count_ptr, M,
     N: tl.constexpr, K: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr, GROUPS: tl.constexpr,
     NUM_STAGES: tl.constexpr, QUANTIZE_A: tl.constexpr, B_FIRST: tl.constexpr, WAIT: tl.constexpr,
     EVEN_M: tl.constexpr, EVEN_N: tl.constexpr, PREFETCH_LINES: tl.constexpr,
 ):
@@ -207,81 +235,108 @@ def hopper_gemm(
     B_FIRST computes C^T tiles (B rows are the M axis of wgmma and stay in registers). WAIT: A comes from
     `hopper_quantize` under programmatic dependent launch. The last program to arrive at a tile adds the partials in
     split order, so the result does not depend on arrival. Grid: (ceil(N / BLOCK_N), SPLIT_K, ceil(M / BLOCK_M)).
+
+    GROUPS splits K once more inside the program: tile row ``g * BLOCK_N + i`` is row i of B in the g-th part of K, and
+    likewise for A, and only the blocks of the product whose parts agree are kept. The tensor cores do GROUPS times the
+    work, but decoding B is what takes the time, and it spreads over GROUPS times the warps without being repeated.
     """
     tile_n = tl.program_id(0)
     split = tl.program_id(1)
     tile_m = tl.program_id(2)
-    order = _row_order(tl.arange(0, BLOCK_N))
-    rows_n = tile_n * BLOCK_N + order
-    rows_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
-    groups = tile_n * (BLOCK_N // 32) + tl.arange(0, BLOCK_N // 32)
-    scale_words = tl.arange(0, BLOCK_K // 4)
+    SCALE_COLS: tl.constexpr = (K // 32 + 7) // 8 * 8
+    PARTS: tl.constexpr = SPLIT_K * GROUPS
+    STEPS: tl.constexpr = ((K + BLOCK_K - 1) // BLOCK_K + PARTS - 1) // PARTS
+    PART: tl.constexpr = STEPS * BLOCK_K
+    EVEN_K: tl.constexpr = PART * PARTS == K
+    CHUNKS: tl.constexpr = (BLOCK_K + 255) // 256
+    ROWS_N: tl.constexpr = GROUPS * BLOCK_N
+    ROWS_M: tl.constexpr = GROUPS * BLOCK_M
+    start = split * (GROUPS * PART)
+
+    index_n = tl.arange(0, ROWS_N)
+    rows_n = tile_n * BLOCK_N + _row_order(index_n % BLOCK_N)
+    k_n = start + index_n // BLOCK_N * PART
+    index_m = tl.arange(0, ROWS_M)
+    rows_m = tile_m * BLOCK_M + index_m % BLOCK_M
+    k_m = start + index_m // BLOCK_M * PART
+    index_s = tl.arange(0, ROWS_N // 32)
+    rows_s = tile_n * (BLOCK_N // 32) + index_s % (BLOCK_N // 32)
+    k_s = start + index_s // (BLOCK_N // 32) * PART
     words = tl.arange(0, BLOCK_K // 4)
     cols = tl.arange(0, BLOCK_K)
-    SCALE_COLS: tl.constexpr = (K // 32 + 7) // 8 * 8
-    STEPS: tl.constexpr = (K + BLOCK_K - 1) // BLOCK_K
-    SPAN: tl.constexpr = (STEPS + SPLIT_K - 1) // SPLIT_K * BLOCK_K
-    EVEN_K: tl.constexpr = SPAN * SPLIT_K == K
-    start = split * SPAN
+    scale_words = tl.arange(0, 64 * CHUNKS)
 
     # Wider elements than the buffers': four nibbles of B, four scales or four bf16 of A are handled as one.
-    b_row = b_ptr.to(tl.pointer_type(tl.uint16)) + rows_n[:, None] * (K // 4) + words[None, :]
-    scale_row = b_scale_ptr.to(tl.pointer_type(tl.int32)) + groups[:, None] * (SCALE_COLS * 8) + scale_words[None, :]
+    b_row = b_ptr.to(tl.pointer_type(tl.uint16)) + (rows_n * (K // 4) + k_n // 4)[:, None] + words[None, :]
+    scale_row = b_scale_ptr.to(tl.pointer_type(tl.int32)) + (rows_s * (SCALE_COLS * 8))[:, None] + scale_words[None, :]
     if QUANTIZE_A:
-        a_row = a_ptr.to(tl.pointer_type(tl.int64)) + rows_m[:, None] * (K // 4) + words[None, :]
+        a_row = a_ptr.to(tl.pointer_type(tl.int64)) + (rows_m * (K // 4) + k_m // 4)[:, None] + words[None, :]
     else:
-        a_row = a_ptr + rows_m[:, None] * K + cols[None, :]
+        a_row = a_ptr + (rows_m * K + k_m)[:, None] + cols[None, :]
     if WAIT:
         # B does not depend on the quantize kernel: fetch it from memory while that one runs.
         if PREFETCH_LINES > 0:
-            lines = tl.minimum(SPAN // 256, K // 256 - start // 256)
-            rows = tl.where(rows_n < N, rows_n, 0)
-            _prefetch_rows(b_ptr + rows * (K // 2), start // 256, lines, PREFETCH_LINES)
-            _prefetch_rows(b_scale_ptr + groups * (SCALE_COLS * 32), start // 128, 2 * lines, 2 * PREFETCH_LINES)
+            lines = tl.minimum(GROUPS * PART // 256, K // 256 - start // 256)
+            b_lines = tl.where(rows_n < N, rows_n, 0) * (K // 2)
+            _prefetch_rows(b_ptr + b_lines, start // 256, lines, PREFETCH_LINES)
+            _prefetch_rows(b_scale_ptr + rows_s * (SCALE_COLS * 32), start // 128, 2 * lines, 2 * PREFETCH_LINES)
         gdc_wait()
     if B_FIRST:
-        acc = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
+        acc = tl.zeros([ROWS_N, ROWS_M], tl.float32)
     else:
-        acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+        acc = tl.zeros([ROWS_M, ROWS_N], tl.float32)
 
-    for step in tl.range(0, SPAN, BLOCK_K, num_stages=NUM_STAGES):
-        k = start + step
+    for step in tl.range(0, PART, BLOCK_K, num_stages=NUM_STAGES):
         if EVEN_K and EVEN_N:
-            b = tl.load(b_row + k // 4)
+            b = tl.load(b_row + step // 4)
         else:
-            b = tl.load(b_row + k // 4, mask=(rows_n[:, None] < N) & (k // 4 + words[None, :] < K // 4), other=0)
+            inside = (rows_n[:, None] < N) & ((k_n + step)[:, None] + words[None, :] * 4 < K)
+            b = tl.load(b_row + step // 4, mask=inside, other=0)
+        chunk = ((k_s + step) // 256 * 64)[:, None]
         if EVEN_K:
-            scales = tl.load(scale_row + k // 4)
+            scales = tl.load(scale_row + chunk)
         else:
-            scales = tl.load(scale_row + k // 4, mask=k // 4 + scale_words[None, :] < SCALE_COLS * 8, other=0)
+            scales = tl.load(scale_row + chunk, mask=chunk + scale_words[None, :] < SCALE_COLS * 8, other=0)
         if QUANTIZE_A:
             if EVEN_K and EVEN_M:
-                raw = tl.load(a_row + k // 4)
+                raw = tl.load(a_row + step // 4)
             else:
-                raw = tl.load(a_row + k // 4, mask=(rows_m[:, None] < M) & (k // 4 + words[None, :] < K // 4), other=0)
-            a = _quantize_dequantize(raw, BLOCK_M, BLOCK_K // 4)
+                inside_a = (rows_m[:, None] < M) & ((k_m + step)[:, None] + words[None, :] * 4 < K)
+                raw = tl.load(a_row + step // 4, mask=inside_a, other=0)
+            a = _quantize_dequantize(raw, ROWS_M, BLOCK_K // 4)
         else:
             if EVEN_K and EVEN_M:
-                a = tl.load(a_row + k)
+                a = tl.load(a_row + step)
             else:
-                a = tl.load(a_row + k, mask=(rows_m[:, None] < M) & (k + cols[None, :] < K), other=0.0)
-        factor = _factors(scales, BLOCK_N, BLOCK_K)
+                inside_a = (rows_m[:, None] < M) & ((k_m + step)[:, None] + cols[None, :] < K)
+                a = tl.load(a_row + step, mask=inside_a, other=0.0)
+        factor = _factors(scales, k_s + step, ROWS_N, BLOCK_K)
         if not EVEN_K:  # padding of the scales may hold anything
-            factor = tl.where(k // 4 + words[None, :] < K // 4, factor, 0.0)
+            factor = tl.where((k_n + step)[:, None] + words[None, :] * 4 < K, factor, 0.0)
         b0, b1, b2, b3 = _decode_e2m1(b, factor)
-        value = _chunked(b0, b1, b2, b3, BLOCK_N, BLOCK_K // 4)
+        value = _chunked(b0, b1, b2, b3, ROWS_N, BLOCK_K // 4)
         if B_FIRST:
             acc = tl.dot(value, a.T, acc)
         else:
             acc = tl.dot(a, value.T, acc)
 
+    if GROUPS > 1:
+        part = tl.arange(0, GROUPS)
+        same = part[:, None, None, None] == part[None, None, :, None]
+        if B_FIRST:
+            acc = acc.reshape([GROUPS, BLOCK_N, GROUPS, BLOCK_M])
+        else:
+            acc = acc.reshape([GROUPS, BLOCK_M, GROUPS, BLOCK_N])
+        acc = _sum_groups(tl.sum(tl.where(same, acc, 0.0), 2), GROUPS)
+    out_n = tile_n * BLOCK_N + _row_order(tl.arange(0, BLOCK_N))
+    out_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     if B_FIRST:
-        c_offsets = rows_m[None, :] * N + rows_n[:, None]
-        c_mask = (rows_m[None, :] < M) & (rows_n[:, None] < N)
+        c_offsets = out_m[None, :] * N + out_n[:, None]
+        c_mask = (out_m[None, :] < M) & (out_n[:, None] < N)
         place = tl.arange(0, BLOCK_N)[:, None] * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
     else:
-        c_offsets = rows_m[:, None] * N + rows_n[None, :]
-        c_mask = (rows_m[:, None] < M) & (rows_n[None, :] < N)
+        c_offsets = out_m[:, None] * N + out_n[None, :]
+        c_mask = (out_m[:, None] < M) & (out_n[None, :] < N)
         place = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     if SPLIT_K == 1:
         tl.store(c_ptr + c_offsets, (acc * 4294967296.0).to(tl.bfloat16), mask=c_mask)
