@@ -188,12 +188,15 @@ def resolved_specialize(config: GemmConfig, traits: VariantTraits) -> str:
     return traits.specialize if config.specialize == "auto" else config.specialize
 
 
-def effective_split(config: GemmConfig, shape: Shape) -> int:
+def effective_split(config: GemmConfig, shape: Shape, waves: int = 1) -> int:
     """Slices of K that hold work: at most one per K tile, and none is empty.
 
-    ``tiles = ceil(K / block_k)``, ``per = ceil(tiles / min(split_k, tiles))``, ``ceil(tiles / per)``.
+    ``tiles = ceil(K / (block_k * waves))``, ``per = ceil(tiles / min(split_k, tiles))``, ``ceil(tiles / per)``.
+
+    Args:
+        waves: waves that divide a slice among them; 1 where they share its K tiles.
     """
-    tiles = -(-shape.k // config.block_k)
+    tiles = -(-shape.k // (config.block_k * waves))
     per_split = -(-tiles // min(config.split_k, tiles))
     return -(-tiles // per_split)
 
@@ -372,12 +375,12 @@ def _check_sliced(config: GemmConfig, arch: str, refuse: Refuse) -> None:
         refuse("convert", "must be 'hw_bf16' in sliced variants")
     # What would not change the kernel must not make a second config of it.
     for name, reason in (
-            ("split_k", "K is divided among waves"), ("group_m", "row tiles are always neighbours"),
+            ("group_m", "row tiles are always neighbours"),
             ("matrix_instr_nonkdim", "the layouts are those of 16x16x128"), ("num_stages", "there is no pipeline"),
             ("accumulate", "always in place"), ("scale_load", "by dword where it can be"),
             ("assume", "sizes are known"), ("row_tail", "rows past the end repeat the last"),
             ("masks", "only where needed"),
-            ("offset_bits", "buffer addressing"), ("split_order", "K is not split"), ("reduce_form", "in LDS")):
+            ("offset_bits", "buffer addressing"), ("split_order", "parts lie far apart")):
         if getattr(config, name) != DEFAULTS[name]:
             refuse(name, f"must be {DEFAULTS[name]!r} in sliced variants: {reason}")
     if config.specialize == "runtime":

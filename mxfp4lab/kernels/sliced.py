@@ -121,14 +121,29 @@ def quantize_blocks(pairs, AMAX: gl.constexpr, MOVABLE: gl.constexpr, WAVES: gl.
 
 
 @gluon.jit
+def load_a_part(ptr, offset, row, rows: gl.constexpr, index, END: gl.constexpr, FIRST: gl.constexpr,
+                LENGTH: gl.constexpr, MASK_ROWS: gl.constexpr):
+    """As ``load_part``, for A; rows past the end are not read and read as zero."""
+    if MASK_ROWS and FIRST + LENGTH > END:
+        return gl.amd.cdna4.buffer_load(ptr, offset + FIRST, mask=(row < rows) & (index < END - FIRST))
+    elif MASK_ROWS:
+        return gl.amd.cdna4.buffer_load(ptr, offset + FIRST, mask=row < rows)
+    elif FIRST + LENGTH > END:
+        return gl.amd.cdna4.buffer_load(ptr, offset + FIRST, mask=index < END - FIRST)
+    else:
+        return gl.amd.cdna4.buffer_load(ptr, offset + FIRST)
+
+
+@gluon.jit
 def load_part(ptr, offset, index, END: gl.constexpr, FIRST: gl.constexpr, STRIDE: gl.constexpr, LENGTH: gl.constexpr,
               CACHE: gl.constexpr):
     """One round of K steps: ``index`` counts along K within the round, which is LENGTH long and starts at FIRST.
 
-    Only a round that reaches past END is masked; what is masked reads as zero.
+    Only a round that reaches past END is masked. A masked lane's offset is put past the end of the buffer's range,
+    where the hardware reads zero: asking for ``other=0`` would only add a select per register.
     """
     if FIRST + LENGTH > END:
-        return gl.amd.cdna4.buffer_load(ptr, offset + FIRST * STRIDE, mask=index < END - FIRST, other=0, cache=CACHE)
+        return gl.amd.cdna4.buffer_load(ptr, offset + FIRST * STRIDE, mask=index < END - FIRST, cache=CACHE)
     else:
         return gl.amd.cdna4.buffer_load(ptr, offset + FIRST * STRIDE, cache=CACHE)
 
@@ -136,11 +151,15 @@ def load_part(ptr, offset, index, END: gl.constexpr, FIRST: gl.constexpr, STRIDE
 @gluon.jit
 def gemm_sliced(
     a_ptr, b_ptr, b_scale_ptr, out_ptr, M: gl.constexpr, N: gl.constexpr, K: gl.constexpr, BLOCK_M: gl.constexpr,
-    BLOCK_N: gl.constexpr, STEP_K: gl.constexpr, WAVES: gl.constexpr, XCDS: gl.constexpr, AMAX: gl.constexpr,
-    MOVABLE: gl.constexpr, CACHE: gl.constexpr,
+    BLOCK_N: gl.constexpr, STEP_K: gl.constexpr, WAVES: gl.constexpr, SPLIT_K: gl.constexpr, XCDS: gl.constexpr,
+    AMAX: gl.constexpr, MOVABLE: gl.constexpr, CACHE: gl.constexpr,
 ):
-    """One workgroup: a BLOCK_M x BLOCK_N tile of C, all of K."""
-    STEPS: gl.constexpr = (K + WAVES * STEP_K - 1) // (WAVES * STEP_K)
+    """One workgroup: a BLOCK_M x BLOCK_N tile of C over K, or over one of SPLIT_K parts of K into fp32 partial results.
+
+    A round is what all waves of all parts take at once, one step each: WAVES * SPLIT_K * STEP_K of K.
+    """
+    ROUND: gl.constexpr = WAVES * SPLIT_K * STEP_K
+    ROUNDS: gl.constexpr = (K + ROUND - 1) // ROUND
     TILES_M: gl.constexpr = (M + BLOCK_M - 1) // BLOCK_M
     TILES_N: gl.constexpr = (N + BLOCK_N - 1) // BLOCK_N
     SCALE_COLUMNS: gl.constexpr = (K // 32 + 7) // 8 * 8
@@ -156,19 +175,23 @@ def gemm_sliced(
 
     pid = gl.program_id(0)
     if XCDS > 1:
-        PROGRAMS: gl.constexpr = TILES_M * TILES_N
+        PROGRAMS: gl.constexpr = TILES_M * TILES_N * SPLIT_K
         xcd = pid % XCDS
         pid = xcd * (PROGRAMS // XCDS) + gl.minimum(xcd, PROGRAMS % XCDS) + pid // XCDS
     pid_m = pid % TILES_M
     pid_n = pid // TILES_M
+    if SPLIT_K > 1:
+        part = pid_n // TILES_N
+        pid_n = pid_n % TILES_N
+    else:
+        part = 0
+    first_wave = part * WAVES
 
     a_row = pid_m * BLOCK_M + index1(BLOCK_M, pair_layout)
-    if M % BLOCK_M != 0:
-        a_row = gl.minimum(a_row, M - 1)
-    a_pair = index0(WAVES, pair_layout) * (STEP_K // 2) + index2(STEP_K // 2, pair_layout)
+    a_pair = (first_wave + index0(WAVES, pair_layout)) * (STEP_K // 2) + index2(STEP_K // 2, pair_layout)
     a_offset = a_row * (K // 2) + a_pair
 
-    b_byte = index0(WAVES, b_layout) * (STEP_K // 2) + index1(STEP_K // 2, b_layout)
+    b_byte = (first_wave + index0(WAVES, b_layout)) * (STEP_K // 2) + index1(STEP_K // 2, b_layout)
     b_column = index2(BLOCK_N, b_layout)
     b_group = pid_n * (BLOCK_N // 16) + b_column // 16
     if N % BLOCK_N != 0:
@@ -180,38 +203,39 @@ def gemm_sliced(
         s_group = pid_n * (BLOCK_N // 32) + index1(BLOCK_N // 32, word_layout)
         if N % BLOCK_N != 0:
             s_group = gl.minimum(s_group, N // 32 - 1)
-        s_column = index0(WAVES, word_layout) * 8 + index2(64, word_layout) // 16
-        s_offset = s_group * (8 * SCALE_COLUMNS) + index0(WAVES, word_layout) * 64 + index2(64, word_layout)
+        s_wave = first_wave + index0(WAVES, word_layout)
+        s_column = s_wave * 8 + index2(64, word_layout) // 16
+        s_offset = s_group * (8 * SCALE_COLUMNS) + s_wave * 64 + index2(64, word_layout)
     else:
         s_row = pid_n * BLOCK_N + index1(BLOCK_N, b_scale_layout)
         if N % BLOCK_N != 0:
             s_row = gl.minimum(s_row, N - 1)
-        s_column = index0(WAVES, b_scale_layout) * (STEP_K // 32) + index2(STEP_K // 32, b_scale_layout)
+        s_wave = first_wave + index0(WAVES, b_scale_layout)
+        s_column = s_wave * (STEP_K // 32) + index2(STEP_K // 32, b_scale_layout)
         s_offset = (s_row // 32) * (32 * SCALE_COLUMNS) + (s_row % 16) * 4 + (s_row // 16) % 2
 
     # All loads first: what a wave needs is known from the start, and the latency of the last covers the others.
     a_tiles = ()
     b_tiles = ()
     s_tiles = ()
-    for step in gl.static_range(STEPS):
-        a_tiles = a_tiles + (load_part(a_ptr.to(gl.pointer_type(gl.int32), bitcast=True), a_offset, a_pair, K // 2,
-                                       step * WAVES * (STEP_K // 2), 1, WAVES * (STEP_K // 2), ""),)
-        b_tiles = b_tiles + (load_part(b_ptr, b_offset, b_byte, K // 2, step * WAVES * (STEP_K // 2), 16,
-                                       WAVES * (STEP_K // 2), CACHE),)
+    for step in gl.static_range(ROUNDS):
+        a_tiles = a_tiles + (load_a_part(a_ptr.to(gl.pointer_type(gl.int32), bitcast=True), a_offset, a_row, M, a_pair,
+                                         K // 2, step * (ROUND // 2), ROUND // 2, M % BLOCK_M != 0),)
+        b_tiles = b_tiles + (load_part(b_ptr, b_offset, b_byte, K // 2, step * (ROUND // 2), 16, ROUND // 2, CACHE),)
         if BY_WORD:
             word = load_part(b_scale_ptr.to(gl.pointer_type(gl.int32), bitcast=True), s_offset, s_column, K // 32,
-                             step * WAVES * 8, 8, WAVES * 8, "")
+                             step * (ROUND // 32), 8, ROUND // 32, "")
             tile = gl.reshape(words_to_bytes(word), (WAVES, BLOCK_N // 32, 4, 16, 2, 2))
             tile = gl.reshape(gl.permute(tile, (0, 1, 5, 3, 4, 2)), (WAVES, BLOCK_N, 8))
             s_tiles = s_tiles + (gl.convert_layout(tile, b_scale_layout),)
         else:
-            column = s_column + step * WAVES * (STEP_K // 32)
+            column = s_column + step * (ROUND // 32)
             offset = s_offset + (column // 8) * 256 + (column % 4) * 64 + (column // 4) % 2 * 2
-            s_tiles = s_tiles + (load_part(b_scale_ptr, offset, s_column, K // 32, step * WAVES * (STEP_K // 32), 0,
-                                           WAVES * (STEP_K // 32), ""),)
+            s_tiles = s_tiles + (load_part(b_scale_ptr, offset, s_column, K // 32, step * (ROUND // 32), 0,
+                                           ROUND // 32, ""),)
 
     acc = gl.zeros([WAVES, BLOCK_M, BLOCK_N], gl.float32, mma)
-    for step in gl.static_range(STEPS):
+    for step in gl.static_range(ROUNDS):
         a_q, a_scale = quantize_blocks(a_tiles[step], AMAX, MOVABLE, WAVES, BLOCK_M, STEP_K)
         a_q = gl.convert_layout(a_q, a_layout)
         a_scale = gl.convert_layout(a_scale, a_scale_layout)
@@ -232,7 +256,12 @@ def gemm_sliced(
     row = pid_m * BLOCK_M + (tile // (BLOCK_N // 16)) * 16 + (place // 4) % 16
     column = pid_n * BLOCK_N + (tile % (BLOCK_N // 16)) * 16 + (place // 64) % 4 * 4 + place % 4
     offset = row * N + column
-    if M % BLOCK_M != 0 or N % BLOCK_N != 0:
-        gl.amd.cdna4.buffer_store(total.to(gl.bfloat16), out_ptr, offset, mask=(row < M) & (column < N))
+    if SPLIT_K > 1:
+        result = total
+        offset = offset + part * (M * N)
     else:
-        gl.amd.cdna4.buffer_store(total.to(gl.bfloat16), out_ptr, offset)
+        result = total.to(gl.bfloat16)
+    if M % BLOCK_M != 0 or N % BLOCK_N != 0:
+        gl.amd.cdna4.buffer_store(result, out_ptr, offset, mask=(row < M) & (column < N))
+    else:
+        gl.amd.cdna4.buffer_store(result, out_ptr, offset)

@@ -89,20 +89,25 @@ def build_gemm(config: GemmConfig, shape: Shape, arch: str, variant: str) -> Pla
 
 
 def build_sliced(config: GemmConfig, shape: Shape, arch: str, variant: str) -> Plan:
-    """Plan of one launch whose waves divide K among them."""
+    """Plan of GEMM launches whose waves divide K among them: GEMM, [reduce]."""
+    split = effective_split(config, shape, waves=config.num_warps)
     constants = {
         "BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "STEP_K": config.block_k, "WAVES": config.num_warps,
-        "XCDS": config.xcd_remap, "AMAX": config.amax, "MOVABLE": config.load_order == "convert_first",
-        "CACHE": config.cache_modifier,
+        "SPLIT_K": split, "XCDS": config.xcd_remap, "AMAX": config.amax,
+        "MOVABLE": config.load_order == "convert_first", "CACHE": config.cache_modifier,
     }
     pointers = [("a_ptr", Ref("a")), ("b_ptr", Ref("b_shuffle")), ("b_scale_ptr", Ref("b_scale_sh")),
-                ("out_ptr", Ref("c"))]
-    grid = (ceil_div(shape.m, config.block_m) * ceil_div(shape.n, config.block_n), 1, 1)
+                ("out_ptr", Ref("partial" if split > 1 else "c"))]
+    grid = (ceil_div(shape.m, config.block_m) * ceil_div(shape.n, config.block_n) * split, 1, 1)
     options = {"num_warps": config.num_warps, "waves_per_eu": config.waves_per_eu}
     sizes = {"M": shape.m, "N": shape.n, "K": shape.k}
-    launch = _launch(sliced.gemm_sliced, grid, pointers, sizes, constants, options)
-    buffers = (*input_buffers(shape), Buffer("c", (shape.m, shape.n), "bf16", "output"))
-    return Plan(variant, config, shape, arch, buffers, (launch,))
+    launches = [_launch(sliced.gemm_sliced, grid, pointers, sizes, constants, options)]
+    buffers = list(input_buffers(shape))
+    if split > 1:
+        buffers.append(Buffer("partial", (split, shape.m, shape.n), "f32", "workspace"))
+        launches.append(reduce_launch(config, shape, split, needed_offset_bits(config, shape)))
+    buffers.append(Buffer("c", (shape.m, shape.n), "bf16", "output"))
+    return Plan(variant, config, shape, arch, tuple(buffers), tuple(launches))
 
 
 def quantize_launch(config: GemmConfig, shape: Shape, arch: str, constexpr: bool, offset_bits: int) -> TritonLaunch:

@@ -1,0 +1,98 @@
+"""Plans: pure data that fits together, for every variant and shape."""
+
+import dataclasses
+
+import pytest
+
+from mxfp4lab.config import GemmConfig, config_errors
+from mxfp4lab.plan import VARIANTS, Ref, build_plan, default_config, known_configs
+from mxfp4lab.shapes import BENCHMARK_SHAPES, TEST_SHAPES, Shape
+
+CASES = [case.shape for case in (*BENCHMARK_SHAPES, *TEST_SHAPES)]
+TRITON_VARIANTS = [name for name, spec in VARIANTS.items() if not spec.needs_aiter]
+ODD = [Shape(1, 32, 64), Shape(3, 96, 192), Shape(17, 32, 1664), Shape(20, 256, 64)]
+
+
+@pytest.mark.parametrize("variant", TRITON_VARIANTS)
+@pytest.mark.parametrize("shape", CASES + ODD, ids=str)
+def test_default_plans_fit_together(variant, shape):
+    plan = build_plan(variant, None, shape)
+    names = [buffer.name for buffer in plan.buffers]
+    assert len(set(names)) == len(names)
+    assert plan.buffer(plan.output).role == "output" and plan.output_rows == shape.m
+    for launch in plan.launches:
+        declared = {param.name: param.is_constexpr for param in launch.fn.params}
+        given = [name for name, _ in launch.args]
+        fixed = [name for name, _ in launch.constants]
+        assert given == [name for name, constexpr in declared.items() if not constexpr]
+        assert fixed == [name for name, constexpr in declared.items() if constexpr]
+        assert all(value.buffer in names for _, value in launch.args if isinstance(value, Ref))
+        assert all(size >= 1 for size in launch.grid)
+
+
+@pytest.mark.parametrize("variant", TRITON_VARIANTS)
+def test_defaults_are_valid_where_the_variant_runs(variant):
+    for shape in CASES + ODD:
+        for arch in ("gfx950",) if VARIANTS[variant].traits.sliced else ("gfx950", "sm_90"):
+            assert config_errors(default_config(variant, shape, arch), shape, arch, variant) == []
+
+
+def test_a_split_adds_partials_and_a_reduce():
+    plan = build_plan("fused_preshuffled", GemmConfig(split_k=8), "16,2112,7168")
+    assert [launch.name for launch in plan.launches] == ["gemm_fused", "reduce_tiles"]
+    assert plan.buffer("partial").shape == (7, 16, 2112) and plan.buffer("partial").dtype == "f32"
+    whole = build_plan("fused_preshuffled", GemmConfig(split_k=8), "16,2112,256")
+    assert len(whole.launches) == 1
+
+
+def test_prequant_has_its_own_kernel_and_hybrid_chooses():
+    assert [launch.name for launch in build_plan("prequant_rowmajor", None, "4,2880,512").launches] == [
+        "quantize_rows", "gemm_prequant"]
+    few, many = build_plan("hybrid", None, "4,2880,512"), build_plan("hybrid", None, "256,3072,1536")
+    assert few.launches[0].name == "gemm_fused" and many.launches[0].name == "quantize_rows"
+
+
+def test_constexpr_plans_take_pointers_only():
+    plan = build_plan("constexpr_preshuffled", None, "64,7168,2048")
+    assert all(isinstance(value, Ref) for _, value in plan.launches[0].args)
+    assert dict(plan.launches[0].constants)["K"] == 2048
+
+
+def test_invalid_requests_are_refused_with_every_reason():
+    with pytest.raises(ValueError, match=r"num_warps=1.*block_k=64"):
+        build_plan("fused_rowmajor", GemmConfig(num_warps=1, block_k=64), "64,7168,2048")
+    with pytest.raises(ValueError, match="known: "):
+        build_plan("fused", None, "64,7168,2048")
+    with pytest.raises(ValueError, match="k=2000"):
+        build_plan("fused_rowmajor", None, "64,7168,2000")
+
+
+def test_masks_follow_the_shape():
+    constants = dict(build_plan("fused_rowmajor", GemmConfig(), "64,7168,2048").launches[0].constants)
+    assert not any(constants[name] for name in ("MASK_M", "MASK_N", "MASK_K", "WRAP_N"))
+    constants = dict(build_plan("fused_rowmajor", GemmConfig(), "20,96,192").launches[0].constants)
+    assert all(constants[name] for name in ("MASK_M", "MASK_N", "MASK_K", "WRAP_N"))
+    constants = dict(build_plan("fused_rowmajor", GemmConfig(row_tail="mask"), "20,96,192").launches[0].constants)
+    assert constants["MASK_N"] and not constants["WRAP_N"]
+
+
+@pytest.mark.parametrize("shape", CASES, ids=str)
+def test_known_configs_are_valid_and_of_known_variants(shape):
+    known = known_configs(shape)
+    assert {entry.label.split("_")[0] for entry in known} >= {"752099", "705642"}
+    for entry in known:
+        assert config_errors(entry.config, shape, "gfx950", entry.variant) == []
+    assert len({(entry.variant, entry.config) for entry in known}) == len(known)
+
+
+def test_the_long_k_submission_is_among_the_known():
+    labels = {entry.label for entry in known_configs("16,2112,7168")}
+    assert any(label.startswith("610679") for label in labels)
+    assert not any(entry.label.startswith("610679") for entry in known_configs("4,2880,512"))
+
+
+def test_plans_are_values():
+    first = build_plan("fused_rowmajor", None, "64,7168,2048")
+    second = build_plan("fused_rowmajor", None, "64x7168x2048")
+    assert first == second
+    assert dataclasses.replace(first, arch="sm_90") != first
