@@ -25,8 +25,8 @@ READABLE = [
     (kinds.whole(1, 500), "2e2", 200),
     (kinds.whole(1, 500), " 200 ", 200),
     (kinds.whole(0, 2**63 - 1), str(2**63 - 1), 2**63 - 1),
-    (kinds.whole(1, 8, auto=0), "auto", 0),
-    (kinds.whole(1, 8, auto=0), None, 0),
+    (kinds.whole(1, 8, auto=True), "auto", None),
+    (kinds.whole(1, 8, auto=True), None, None),
     (kinds.number(0, 10), "1.5", 1.5),
     (kinds.switch(), "false", False),
     (kinds.switch(), "True", True),
@@ -104,7 +104,7 @@ def test_a_value_of_another_type_is_refused_by_name_and_what_is_allowed(kind, va
 )  # fmt: skip
 def test_no_value_gets_anything_but_a_value_or_a_parameter_error(value) -> None:
     for kind in (
-        kinds.shape(), kinds.whole(1, 9, auto=0), kinds.number(0, 1), kinds.switch(), kinds.choice(["a"]),
+        kinds.shape(), kinds.whole(1, 9, auto=True), kinds.number(0, 1), kinds.switch(), kinds.choice(["a"]),
         kinds.names(["a"]), kinds.text("[a-z]+", "lower-case letters"),
     ):  # fmt: skip
         try:
@@ -114,7 +114,7 @@ def test_no_value_gets_anything_but_a_value_or_a_parameter_error(value) -> None:
 
 
 DECLARED = {"shape": kinds.shape(), "smoke": kinds.switch(), "budget": kinds.whole(1, 999)}
-DEFAULTS = 'shape = "4,2880,512"  # M,N,K\nsmoke = False\nbudget = 10'
+DEFAULTS = 'shape: str = "4,2880,512"  # M,N,K\nsmoke = False\nbudget = 10'
 
 
 def after(*cells: str) -> dict:

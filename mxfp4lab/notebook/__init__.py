@@ -15,6 +15,7 @@ from mxfp4lab.notebook import parameters as kinds
 from mxfp4lab.notebook.card import RunCard, shown_path
 from mxfp4lab.notebook.parameters import Parameter, ParameterError, read_parameters
 from mxfp4lab.notebook.progress import LiveView, Progress
+from mxfp4lab.notebook.results import PickBundle, publish_picks, show_figure, write_summary
 from mxfp4lab.notebook.session import cell_history, ipython, is_live
 from mxfp4lab.paths import REPO_ROOT
 
@@ -24,14 +25,18 @@ __all__ = [
     "LiveView",
     "Parameter",
     "ParameterError",
+    "PickBundle",
     "Progress",
     "RunCard",
     "Session",
     "is_live",
     "kinds",
+    "publish_picks",
     "read_parameters",
+    "show_figure",
     "shown_path",
     "start",
+    "write_summary",
 ]
 
 
@@ -41,13 +46,21 @@ def _variants() -> tuple[str, ...]:
     return tuple(VARIANTS)
 
 
+def _budget() -> Parameter:
+    from mxfp4lab.tune import parse_budget
+    from mxfp4lab.tune.budget import ALLOWED
+
+    return Parameter(parse_budget, ALLOWED, "configs to look at (200), or seconds (90s), or all")
+
+
 STANDARD: dict[str, Any] = {
     "shape": kinds.shape("M,N,K of the GEMM"),
     "variant": lambda: kinds.choice(_variants(), "which implementation"),
-    "variants": lambda: kinds.names(_variants(), "which implementations are searched"),
+    "variants": lambda: kinds.names(_variants(), "which implementations are searched: all, or names"),
+    "budget": lambda: _budget(),
     "backend": kinds.choice(("auto", "emulator", "gpu"), "auto: the GPU if there is one, else the emulator"),
-    "workers": kinds.whole(1, 1024, "processes that compile; auto: one per core", auto=0),
-    "seed": kinds.whole(0, 2**63 - 1, "seed of the task's inputs; auto: the task's own for the shape", auto=-1),
+    "workers": kinds.whole(1, 1024, "processes that compile; auto: one per core", auto=True),
+    "seed": kinds.whole(0, 2**63 - 1, "seed of the task's inputs; auto: the task's own for the shape", auto=True),
     "out": kinds.folder("where records, figures and the submission go"),
     "smoke": kinds.switch("true: the smallest run that touches everything"),
 }

@@ -88,4 +88,6 @@ def shown_path(path: Path) -> str:
 def _value_text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(map(str, value))
+    if value is None:
+        return "auto"
     return shown_path(value) if isinstance(value, Path) else str(value)

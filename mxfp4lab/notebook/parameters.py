@@ -62,12 +62,12 @@ def shape(help: str = "M,N,K of the GEMM") -> Parameter:
     return Parameter(parse_shape, ACCEPTED_FORMS, help)
 
 
-def whole(low: int, high: int, help: str = "", *, auto: Any = None) -> Parameter:
-    """A whole number; ``200.0`` and ``"2e2"`` are whole numbers too. With ``auto``, "auto" and None mean that value."""
+def whole(low: int, high: int, help: str = "", *, auto: bool = False) -> Parameter:
+    """A whole number; ``200.0`` and ``"2e2"`` are whole numbers too. With ``auto``, "auto" and None give None."""
 
-    def parse(value: Any) -> int:
-        if auto is not None and (value is None or (isinstance(value, str) and value.strip().lower() in ("auto", ""))):
-            return auto
+    def parse(value: Any) -> int | None:
+        if auto and (value is None or (isinstance(value, str) and value.strip().lower() == "auto")):
+            return None
         number = _number(value)
         if number != int(number):
             raise ValueError("not a whole number")
@@ -75,7 +75,7 @@ def whole(low: int, high: int, help: str = "", *, auto: Any = None) -> Parameter
             raise ValueError("out of range")
         return int(number)
 
-    return Parameter(parse, f"a whole number from {low} to {high}" + (' or "auto"' if auto is not None else ""), help)
+    return Parameter(parse, f"a whole number from {low} to {high}" + (' or "auto"' if auto else ""), help)
 
 
 def number(low: float, high: float, help: str = "") -> Parameter:
@@ -221,13 +221,13 @@ def _assignments(cells: Iterable[str]) -> dict[str, Any]:
         except (SyntaxError, ValueError):
             continue
         for statement in body:
-            if not isinstance(statement, ast.Assign):
+            if not isinstance(statement, (ast.Assign, ast.AnnAssign)) or statement.value is None:
                 continue
             try:
                 value = ast.literal_eval(statement.value)
             except (ValueError, SyntaxError, RecursionError):
                 value = _NOT_LITERAL  # papermill writes float('nan') for a NaN
-            for target in statement.targets:
+            for target in statement.targets if isinstance(statement, ast.Assign) else [statement.target]:
                 if isinstance(target, ast.Name):
                     found[target.id] = value
     return found

@@ -158,6 +158,37 @@ class Pick:
         )
 
 
+class NoPickError(ValueError):
+    """A search that ends with nothing to recommend."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: the sentence alone."""
+        return [f"NoPickError: {self}"]
+
+
+class Table:
+    """The ranking as a table, HTML in a notebook, plain text elsewhere."""
+
+    def __init__(self, result: TuneResult, rows: int) -> None:
+        self.result, self.rows = result, rows
+
+    def __str__(self) -> str:
+        top = list(enumerate(self.result.ranked(), start=1))[: self.rows]
+        return display.text_table(RANKING_HEADERS, [_shown_row(place, entry) for place, entry in top])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for place, entry in list(enumerate(self.result.ranked(), start=1))[: self.rows]:
+            row: list[Any] = list(_shown_row(place, entry))
+            words, tone = display.spills_in_words(main_kernel(entry.facts).get("spilled_vgprs", 0))
+            row[RANKING_HEADERS.index("spills")] = display.badge(words, tone)
+            row[RANKING_HEADERS.index("evidence")] = display.badge(entry.evidence, str(entry.evidence))
+            rows.append(row)
+        return display.card("Ranking", display.table(RANKING_HEADERS, rows))
+
+
 @dataclass
 class TuneResult:
     """Everything a search found out.
@@ -224,7 +255,7 @@ class TuneResult:
             head += " (interrupted: run the same command again to go on)"
         lines = [head, "", str(self.funnel), ""]
         if self.ranked():
-            lines += [self.ranking_text(8), ""]
+            lines += [str(self.table(8)), ""]
         lines.append(str(self.pick) if self.pick is not None else self.why_no_pick())
         return "\n".join([*lines, "", f"records: {self.folder}"])
 
@@ -234,8 +265,19 @@ class TuneResult:
             return "no pick yet: the search was interrupted"
         return f"no pick: {self.funnel.nothing_left()}"
 
-    def ranking_text(self, rows: int = 10) -> str:
-        return display.text_table(RANKING_HEADERS, [_shown_row(p, e) for p, e in self._top(rows)])
+    def require_pick(self) -> Pick:
+        """The pick.
+
+        Raises:
+            NoPickError: there is none; the sentence says what removed what.
+        """
+        if self.pick is None:
+            raise NoPickError(self.why_no_pick())
+        return self.pick
+
+    def table(self, rows: int = 10) -> Table:
+        """The best configs with their resources, for showing."""
+        return Table(self, rows)
 
     def __str__(self) -> str:
         return self.summary()
@@ -245,22 +287,12 @@ class TuneResult:
     def _repr_html_(self) -> str:
         body = self.funnel._repr_html_()
         if self.ranked():
-            rows = []
-            for place, entry in self._top(10):
-                row: list[Any] = list(_shown_row(place, entry))
-                words, tone = display.spills_in_words(main_kernel(entry.facts).get("spilled_vgprs", 0))
-                row[RANKING_HEADERS.index("spills")] = display.badge(words, tone)
-                row[RANKING_HEADERS.index("evidence")] = display.badge(entry.evidence, str(entry.evidence))
-                rows.append(row)
-            body += display.card("Ranking", display.table(RANKING_HEADERS, rows))
+            body += self.table()._repr_html_()
         if self.pick is not None:
             body += self.pick._repr_html_()
         else:
             body += display.card("No pick", display.escape(self.why_no_pick()))
         return body
-
-    def _top(self, rows: int) -> list[tuple[int, Entry]]:
-        return list(enumerate(self.ranked(), start=1))[:rows]
 
 
 RANKING_HEADERS = (
