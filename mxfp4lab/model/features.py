@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from mxfp4lab.model import hardware as hw
 from mxfp4lab.records import Counts, LaunchCounts
 
-# Where a Counts record does not say how many bytes a workgroup reads: 16 bytes a lane and access, of which about 0.8
-# are loads of tiles (the rest are narrower, or stores). Published rows: 0.72 .. 0.86.
-_BYTES_PER_VMEM = 0.8 * 16 * hw.WAVE_LANES
+# A vector memory instruction occupies a CU's memory pipeline like one that moves 16 bytes a lane, however little it
+# moves; about 0.8 of a GEMM's are such loads, the rest are narrower, or stores. On the published rows that gives the
+# bytes of their tiles within 15 %; for a reduction with 4-byte accesses it gives four times its bytes, and the 1.4 us
+# that the public logs saw between a reduce tile of 16x64 and one of 16x16 (v077, v093 on 16x2112x7168).
+_BYTES_PER_ACCESS = 0.8 * 16 * hw.WAVE_LANES
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +29,7 @@ class LaunchFeatures:
         waves_per_simd: waves that the busiest SIMD works through, all rounds together; at least 1.
         waves_per_simd_mean: the same if the work were spread evenly over the busy CUs (below the former by the tail).
         rounds: times that a CU has to refill, from what registers and LDS let it hold at once.
-        read_mb: bytes one workgroup asks for, 1e6.
-        cu_read_mb: bytes the busiest CU asks for in all rounds, 1e6.
+        read_mb: bytes that the busiest CU asks for in all rounds, narrow accesses counted as wide ones, 1e6.
         unique_mb: bytes that must come from memory at least once, 1e6.
         fabric_mb: bytes that the XCDs' L2s together have to fetch, 1e6.
         write_mb: bytes of fp32 partial results that this launch writes, 1e6.
@@ -45,7 +46,6 @@ class LaunchFeatures:
     waves_per_simd_mean: float
     rounds: int
     read_mb: float
-    cu_read_mb: float
     unique_mb: float
     fabric_mb: float
     write_mb: float
@@ -94,7 +94,8 @@ def launch_features(launch: LaunchCounts, role: str, unique_bytes: float, partia
     mfma32 = launch.mfma32_per_wave
     mfma16 = max(launch.mfma_per_wave - mfma32, 0.0)
     mfma_cycles = mfma16 * hw.MFMA_CYCLES["16x16x128"] + mfma32 * hw.MFMA_CYCLES["32x32x64"]
-    read = launch.load_bytes_per_workgroup or launch.vmem_per_wave * waves * _BYTES_PER_VMEM
+    accessed = launch.vmem_per_wave * waves * _BYTES_PER_ACCESS
+    read = launch.load_bytes_per_workgroup or accessed
     unique = min(unique_bytes, read * workgroups)
     return LaunchFeatures(
         role=role,
@@ -103,8 +104,7 @@ def launch_features(launch: LaunchCounts, role: str, unique_bytes: float, partia
         waves_per_simd=max(1.0, per_cu * simd_waves),
         waves_per_simd_mean=max(1.0, max(1.0, workgroups / hw.COMPUTE_UNITS) * simd_waves),
         rounds=-(-per_cu // resident),
-        read_mb=read / 1e6,
-        cu_read_mb=read * per_cu / 1e6,
+        read_mb=max(read, accessed) * per_cu / 1e6,
         unique_mb=unique / 1e6,
         fabric_mb=min(read * workgroups, unique * hw.XCDS) / 1e6,
         write_mb=partial_bytes / 1e6,

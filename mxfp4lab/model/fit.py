@@ -38,14 +38,14 @@ class Prior:
 
 PRIORS: dict[str, Prior] = {
     "launch_floor_us": Prior(5.8, 0.2, 5.8, 6.5, "a submission that does nothing measures 5.8; a free fit wants 5.3"),
-    "second_launch_us": Prior(3.5, 0.7, 2.0, 6.0, "public two-launch times less their stages: 2.4 to 3.6"),
+    "second_launch_us": Prior(3.0, 0.6, 1.5, 6.0, "public two-launch times less their stages: 2.4 to 3.6"),
     "issue_factor": Prior(1.0, 0.1, 1.0, 1.5, "4 cycles a VALU instruction at 2.4 GHz; cannot be faster"),
     "sharing": Prior(0.9, 0.2, 0.0, 1.0, "waves of one SIMD share its issue slot"),
-    "read_us_per_mb": Prior(17.5, 2.0, 8.0, 40.0, "Origami's slope of 57 GB/s a workgroup, and the device rows' fit"),
+    "read_us_per_mb": Prior(17.5, 2.0, 8.0, 40.0, "Origami's slope of 57 GB/s a CU, and the device rows' fit"),
     "wait_us": Prior(0.9, 0.2, 0.3, 1.5, "HBM round trips of this family of devices, 0.7 to 0.9 us, plus a barrier"),
     "spill_us": Prior(0.4, 0.2, 0.02, 2.0, "a round trip to L2 for a store and its reload, partly overlapped"),
     "device_floor_us": Prior(4.0, 1.0, 2.0, 6.0, "device rows of the smallest shapes take 3.5 to 4.4"),
-    "device_read_us_per_mb": Prior(17.5, 4.0, 5.0, 40.0, "Origami's slope of 57 GB/s a workgroup"),
+    "device_read_us_per_mb": Prior(17.5, 4.0, 5.0, 40.0, "Origami's slope of 57 GB/s a CU"),
     "device_resident_mb": Prior(2.0, 1.0, 0.5, 8.0, "operands far below one XCD's 4 MiB of L2 stay warm"),
 }
 

@@ -4,8 +4,8 @@
     body = sqrt(issue^2 + rest^2), rest = what of read the waits leave over
 
 `issue` is what the busiest SIMD has to issue: 4 cycles a VALU instruction, 16 or 32 an FP4 MFMA, for every wave that
-it works through. `read` is the time to bring the operands in: what one workgroup can pull (a rate, fitted; it stands
-for memory latency over the loads a workgroup keeps in flight) or what the chip can deliver to this many workgroups,
+it works through. `read` is the time to bring the operands in: what one CU can pull (a rate, fitted; it stands for
+memory latency over the bytes that a CU keeps in flight) or what the chip can deliver to this many workgroups,
 whichever is longer. The two overlap: the root of the squares lies between full overlap (the larger) and none (the sum).
 `waits` are the round trips that the machine code itself does not cover; operands arrive during them, nothing is issued.
 """
@@ -52,7 +52,7 @@ class Parameters:
         second_launch_us: end of one launch to the first useful instruction of the next (harness).
         issue_factor: issue time over `4 VALU + 16 or 32 MFMA` cycles; at least 1.
         sharing: what each further wave on a SIMD adds, in units of its own issue time; 0 hidden, 1 serial.
-        read_us_per_mb: time a workgroup needs to pull 1e6 bytes from cold memory (harness).
+        read_us_per_mb: time a CU needs to pull 1e6 bytes from cold memory (harness).
         wait_us: one memory round trip that nothing covers.
         spill_us: one scratch access of a wave with one spilled register.
         device_floor_us: profiler's time of a kernel with nothing to do (device).
@@ -95,9 +95,8 @@ def launch_terms(f: LaunchFeatures, p: Parameters, regime: str) -> dict[str, flo
     issue = wave + shared + tail
 
     rate = p.read_us_per_mb if regime == "harness" else p.device_read_us_per_mb
-    pulled = rate * _from_memory(f, p, regime) * f.read_mb * f.rounds
-    l1 = f.cu_read_mb * 1e6 / hw.L1_BYTES_PER_CYCLE / hw.CLOCK_HZ * 1e6
-    pulled = max(pulled, l1)
+    from_l2 = f.read_mb * 1e6 / hw.L1_BYTES_PER_CYCLE / hw.CLOCK_HZ * 1e6
+    pulled = max(rate * _from_memory(f, p, regime) * f.read_mb, from_l2)
     delivered = max(
         f.unique_mb * 1e6 / (hw.HBM_BYTES_PER_S * f.share) * 1e6,
         f.fabric_mb * 1e6 / hw.FABRIC_BYTES_PER_S * 1e6,
@@ -149,8 +148,8 @@ def plan_terms(features: Sequence[LaunchFeatures], inside: bool, p: Parameters, 
     if inside:
         # Write through to memory, a device-wide atomic, read back: no published row can be fitted. The two public
         # attempts on 16x2112x7168 were slower than a second launch (fp32 atomics 17.7 us, locks 26.8 us, against
-        # 13.5 us), so it is priced like one, and no gain is promised before one is measured.
+        # 13.5 us), so it is priced like one with two round trips: no gain is promised before it is measured.
         main = next(f for f in features if f.role == "main")
         read_back = main.write_mb * 1e6 / (hw.HBM_BYTES_PER_S * main.share) * 1e6
-        total["split-K inside"] = p.second_launch_us + read_back
+        total["split-K inside"] = p.second_launch_us + 2.0 * p.wait_us + read_back
     return total
