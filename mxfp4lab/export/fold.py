@@ -1,0 +1,539 @@
+"""Kernels as a person would have written them for these configs: branches that no config takes are gone.
+
+A kernel here serves every variant; an exported file serves a few configs. Given all values that the compile-time
+constants of a kernel take in the file, this follows them through the kernel and the helpers it calls, drops what is never
+reached, writes constants that never change as literals, and keeps the comments of what stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import libcst as cst
+import libcst.matchers as m
+
+from mxfp4lab.export.evaluate import UNKNOWN, evaluate, literal
+from mxfp4lab.export.sources import Source, constexpr_parameters, is_kernel, source_of
+from mxfp4lab.export.tidy import drop_unused, inline_trivial, single_assignments
+
+Constants = dict[str, object]
+
+
+def stays_a_parameter(name: str, value: object) -> bool:
+    """Tile sizes and counts belong into the table, flags and widths into the text."""
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        return False
+    return not (isinstance(value, int) and (value in (0, 1) or name.endswith("_BITS"))) or name.startswith("BLOCK")
+
+
+@dataclass
+class Function:
+    """A kernel or helper on its way into the file.
+
+    Attributes:
+        function: the `triton.jit` object; source: its text; node: the definition as it now reads.
+        environments: every combination of known constants with which it is entered.
+        folded: parameters that always have one value and are written out.
+        is_entry: launched from the host: its parameters are also the host's business.
+    """
+
+    function: Any
+    source: Source
+    node: cst.FunctionDef
+    is_entry: bool
+    environments: list[Constants] = field(default_factory=list)
+    folded: Constants = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.node.name.value
+
+    def parameters(self) -> list[str]:
+        """Names of its parameters as they now are."""
+        return [p.name.value for p in self.node.params.params]
+
+
+class Folder:
+    """Folds a set of entry kernels and everything they call.
+
+    Args:
+        entries: kernel -> every combination of its constants; a constant that follows the shape is absent from them.
+    """
+
+    def __init__(self, entries: Iterable[tuple[Any, Sequence[Constants]]]) -> None:
+        self._functions: dict[tuple[str, str], Function] = {}
+        for function, environments in entries:
+            entry = self._entry(function)
+            entry.environments = [dict(e) for e in environments]
+            self._functions[entry.source.key[0], entry.name] = entry
+        self._discover()
+        for item in self._functions.values():
+            item.folded = self._constant(item)
+        for item in self._functions.values():
+            item.node = _Rewriter(self, item).rewrite()
+        self._tidy()
+
+    def functions(self) -> list[Function]:
+        """Helpers before the kernels that call them, in the order of their modules."""
+        order: list[Function] = []
+
+        def visit(item: Function) -> None:
+            if item in order:
+                return
+            for other in sorted(self.called_by(item), key=lambda f: (f.source.key[0], f.source.position)):
+                visit(other)
+            order.append(item)
+
+        for item in [f for f in self._functions.values() if f.is_entry]:
+            visit(item)
+        return order
+
+    def called_by(self, item: Function) -> list[Function]:
+        """The helpers that a function calls as it now reads."""
+        found = []
+        for call in m.findall(item.node, m.Name()):
+            other = self.lookup(item, call.value)
+            if other is not None and other not in found and other is not item:
+                found.append(other)
+        return found
+
+    def lookup(self, item: Function, name: str) -> Function | None:
+        """The helper that a name in a function's body means."""
+        target = item.source.globals.get(name)
+        if not is_kernel(target):
+            return None
+        return self._functions.get((source_of(target).key[0], name))
+
+    # finding out what reaches what ------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _entry(function: Any) -> Function:
+        """A kernel; one whose body is a single call of another takes over that one's body."""
+        source = source_of(function)
+        node, docstring = source.node, source.node.get_docstring()
+        body = [s for s in node.body.body if not _is_docstring(s)]
+        if len(body) == 1 and m.matches(body[0], m.SimpleStatementLine(body=[m.Expr(value=m.Call(func=m.Name()))])):
+            call = body[0].body[0].value
+            target = source.globals.get(call.func.value)
+            if is_kernel(target):
+                inner = source_of(target)
+                node = _merge(node, docstring, inner.node, _bind(inner.node, call))
+                source = Source(source.key, source.node, inner.module, source.position, inner.globals)
+        return Function(function, source, node, True)
+
+    def _discover(self) -> None:
+        """Follow the constants of the entries into every helper, until nothing new is entered."""
+        todo = list(self._functions.values())
+        while todo:
+            item = todo.pop()
+            for target, environments in _Walker(item).calls():
+                source = source_of(target)
+                helper = self._functions.get(source.key)
+                if helper is None:
+                    helper = self._functions[source.key] = Function(target, source, source.node, False)
+                new = [e for e in environments if e not in helper.environments]
+                if new:
+                    helper.environments += new
+                    if helper not in todo:
+                        todo.append(helper)
+
+    @staticmethod
+    def _constant(item: Function) -> Constants:
+        """Parameters that have one known value wherever the function is entered."""
+        if not item.environments:
+            return {}
+        folded = {}
+        for name, value in item.environments[0].items():
+            values = [e.get(name, UNKNOWN) for e in item.environments]
+            if value is UNKNOWN or any(v is UNKNOWN or type(v) is not type(value) or v != value for v in values):
+                continue
+            if not stays_a_parameter(name, value):
+                folded[name] = value
+        return folded
+
+    def _tidy(self) -> None:
+        """Remove what folding left over, until nothing more goes."""
+        while True:
+            before = {key: item.node for key, item in self._functions.items()}
+            for item in self._functions.values():
+                item.node = drop_unused(single_assignments(item.node))
+            live = self.functions()
+            trivial = {}
+            for item in live:
+                if not item.is_entry and (position := inline_trivial(item.node)) is not None:
+                    trivial[item.name] = position
+            unused = {item.name: [i for i, name in enumerate(item.parameters()) if not _reads(item.node, name)]
+                      for item in live}  # fmt: skip
+            for item in live:
+                item.node = item.node.visit(_CallTrimmer(self, item, unused, trivial))
+            for item in live:
+                item.node = _without_parameters(item.node, unused[item.name])
+            for key, item in list(self._functions.items()):
+                if item not in live:
+                    del self._functions[key]
+            if all(item.node is before.get(key) or item.node.deep_equals(before[key])
+                   for key, item in self._functions.items()):  # fmt: skip
+                return
+
+
+def _is_docstring(statement: cst.BaseStatement) -> bool:
+    return m.matches(statement, m.SimpleStatementLine(body=[m.Expr(value=m.SimpleString() | m.ConcatenatedString())]))
+
+
+def _bind(node: cst.FunctionDef, call: cst.Call) -> dict[str, cst.BaseExpression]:
+    """Argument expression of each parameter of a call."""
+    names = [p.name.value for p in node.params.params]
+    bound: dict[str, cst.BaseExpression] = {}
+    for position, argument in enumerate(call.args):
+        bound[argument.keyword.value if argument.keyword else names[position]] = argument.value
+    for parameter in node.params.params:
+        if parameter.name.value not in bound and parameter.default is not None:
+            bound[parameter.name.value] = parameter.default
+    return bound
+
+
+def _merge(
+    outer: cst.FunctionDef, docstring: str | None, inner: cst.FunctionDef, bound: Mapping[str, cst.BaseExpression]
+) -> cst.FunctionDef:
+    """The outer definition with the inner body: a thin entry point and what it calls become one kernel."""
+    changes = {
+        name: value for name, value in bound.items() if not (isinstance(value, cst.Name) and value.value == name)
+    }
+    body = inner.body.visit(_Substitute(changes)) if changes else inner.body
+    about = " ".join(filter(None, [inner.get_docstring(), docstring]))
+    rest = [s for s in body.body if not _is_docstring(s)]
+    if about:
+        rest.insert(0, cst.parse_statement(f'"""{about}"""'))
+    return outer.with_changes(body=body.with_changes(body=rest))
+
+
+class _Substitute(cst.CSTTransformer):
+    """Replaces names by expressions; attribute names and keywords stay."""
+
+    def __init__(self, changes: Mapping[str, cst.BaseExpression]) -> None:
+        super().__init__()
+        self._changes = changes
+
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
+        value = self._changes.get(original_node.value)
+        return updated_node if value is None else value.deep_clone()
+
+    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.Attribute:
+        return updated_node.with_changes(attr=original_node.attr)
+
+    def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
+        return updated_node.with_changes(keyword=original_node.keyword)
+
+
+def _reads(node: cst.FunctionDef, name: str) -> bool:
+    """Does the body mention the name?"""
+    return bool(m.findall(node.body, m.Name(value=name)))
+
+
+def _without_parameters(node: cst.FunctionDef, positions: Sequence[int]) -> cst.FunctionDef:
+    if not positions:
+        return node
+    kept = [p for i, p in enumerate(node.params.params) if i not in positions]
+    return node.with_changes(params=node.params.with_changes(params=kept))
+
+
+class _Walker:
+    """Visits a function with its environments and reports every call of a kernel with the constants it passes."""
+
+    def __init__(self, item: Function) -> None:
+        self._item = item
+        self._found: list[tuple[Any, list[Constants]]] = []
+        self._once = _assigned_once(item.node)
+
+    def calls(self) -> list[tuple[Any, list[Constants]]]:
+        self._block(self._item.node.body.body, [dict(e) for e in self._item.environments])
+        return self._found
+
+    def _block(self, statements: Sequence[cst.BaseStatement], environments: list[Constants]) -> None:
+        for statement in statements:
+            if isinstance(statement, cst.If):
+                self._if(statement, environments)
+            elif isinstance(statement, (cst.For, cst.While, cst.With)):
+                self._expressions(statement.with_changes(body=cst.IndentedBlock([])), environments)
+                self._block(statement.body.body, environments)
+            elif isinstance(statement, cst.SimpleStatementLine):
+                self._expressions(statement, environments)
+                bind_locals(statement, environments, self._once)
+
+    def _if(self, node: cst.If, environments: list[Constants]) -> None:
+        self._expressions(node.test, environments)
+        taken, skipped, _ = partition(node.test, environments)
+        if taken:
+            self._block(node.body.body, [dict(e) for e in taken])
+        if skipped and node.orelse is not None:
+            if isinstance(node.orelse, cst.If):
+                self._if(node.orelse, skipped)
+            else:
+                self._block(node.orelse.body.body, [dict(e) for e in skipped])
+
+    def _expressions(self, node: cst.CSTNode, environments: list[Constants]) -> None:
+        for name in m.findall(node, m.Name()):
+            target = self._item.source.globals.get(name.value)
+            if is_kernel(target) and not m.findall(node, m.Call(func=m.Name(value=name.value))):
+                self._found.append((target, [{}]))  # handed over as a value, as the combine function of a reduce is
+        for call in m.findall(node, m.Call(func=m.Name())):
+            target = self._item.source.globals.get(call.func.value)
+            if not is_kernel(target):
+                continue
+            bound = _bind(source_of(target).node, call)
+            constants = constexpr_parameters(target)
+            entered = [{n: evaluate(v, e) for n, v in bound.items() if n in constants} for e in environments]
+            self._found.append((target, [{n: v for n, v in e.items() if v is not UNKNOWN} for e in _distinct(entered)]))
+
+
+def _distinct(environments: list[Constants]) -> list[Constants]:
+    found: list[Constants] = []
+    for environment in environments:
+        if environment not in found:
+            found.append(environment)
+    return found
+
+
+def partition(test: cst.BaseExpression, environments: list[Constants]) -> tuple[list[Constants], list[Constants], bool]:
+    """Environments that may take the branch, those that may not take it, and whether every one is decided."""
+    taken, skipped, decided = [], [], True
+    for environment in environments:
+        value = evaluate(test, environment)
+        if value is UNKNOWN:
+            decided = False
+            taken.append(environment)
+            skipped.append(environment)
+        elif value:
+            taken.append(environment)
+        else:
+            skipped.append(environment)
+    return taken, skipped, decided
+
+
+def _assigned_once(node: cst.FunctionDef) -> set[str]:
+    counts: dict[str, int] = {p.name.value: 1 for p in node.params.params}
+    for target in m.findall(node.body, m.AssignTarget() | m.AugAssign() | m.AnnAssign() | m.For()):
+        for name in m.findall(target.target, m.Name()):
+            counts[name.value] = counts.get(name.value, 0) + 1
+    return {name for name, count in counts.items() if count == 1}
+
+
+def bind_locals(statement: cst.SimpleStatementLine, environments: list[Constants], once: set[str]) -> None:
+    """Remember a local that is assigned once, to something known."""
+    for part in statement.body:
+        target = None
+        if isinstance(part, cst.Assign) and len(part.targets) == 1:
+            target = part.targets[0].target
+        elif isinstance(part, cst.AnnAssign) and part.value is not None:
+            target = part.target
+        if isinstance(target, cst.Name) and target.value in once:
+            for environment in environments:
+                value = evaluate(part.value, environment)
+                if value is not UNKNOWN:
+                    environment[target.value] = value
+
+
+class _Rewriter:
+    """Writes one function anew: reachable statements only, constants as literals."""
+
+    def __init__(self, folder: Folder, item: Function) -> None:
+        self._folder, self._item = folder, item
+        self._once = _assigned_once(item.node)
+
+    def rewrite(self) -> cst.FunctionDef:
+        node = self._item.node
+        environments = [dict(e) for e in self._item.environments] or [{}]
+        body = self._block(node.body.body, environments)
+        node = node.with_changes(body=node.body.with_changes(body=body or [cst.parse_statement("pass")]))
+        folded = [i for i, p in enumerate(node.params.params) if p.name.value in self._item.folded]
+        return _without_parameters(node, folded)
+
+    def _block(self, statements: Sequence[cst.BaseStatement], environments: list[Constants]) -> list[cst.BaseStatement]:
+        written: list[cst.BaseStatement] = []
+        for statement in statements:
+            if isinstance(statement, cst.If):
+                written += self._if(statement, environments)
+            elif isinstance(statement, (cst.For, cst.While, cst.With)):
+                body = self._block(statement.body.body, environments)
+                header = self._expression(statement.with_changes(body=cst.IndentedBlock([])), environments)
+                written.append(header.with_changes(body=statement.body.with_changes(body=body)))
+            elif isinstance(statement, cst.SimpleStatementLine):
+                written.append(self._expression(statement, environments))
+                bind_locals(statement, environments, self._once)
+            else:
+                written.append(statement)
+            if isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[-1], cst.Return):
+                break
+            if isinstance(statement, cst.If) and written and _returns(written[-1]):
+                break
+        return written
+
+    def _if(self, node: cst.If, environments: list[Constants]) -> list[cst.BaseStatement]:
+        taken, skipped, decided = partition(node.test, environments)
+        if decided and not skipped:
+            return _lead(self._block(node.body.body, environments), node.leading_lines)
+        if decided and not taken:
+            return _lead(self._else(node.orelse, environments), _comments_of(node.orelse, node.leading_lines))
+        test = self._expression(node.test, environments)
+        body = self._block(node.body.body, [dict(e) for e in taken])
+        orelse = self._else(node.orelse, [dict(e) for e in skipped])
+        if not body and not orelse:
+            return []
+        node = node.with_changes(test=test, body=node.body.with_changes(body=body or [cst.parse_statement("pass")]))
+        if not orelse:
+            return [node.with_changes(orelse=None)]
+        if len(orelse) == 1 and isinstance(orelse[0], cst.If):
+            return [node.with_changes(orelse=orelse[0])]
+        before = node.orelse if isinstance(node.orelse, cst.Else) else cst.Else(cst.IndentedBlock([]))
+        return [node.with_changes(orelse=before.with_changes(body=cst.IndentedBlock(orelse)))]
+
+    def _else(self, node: cst.If | cst.Else | None, environments: list[Constants]) -> list[cst.BaseStatement]:
+        if node is None or not environments:
+            return []
+        if isinstance(node, cst.If):
+            return self._if(node, environments)
+        return self._block(node.body.body, environments)
+
+    def _expression(self, node: Any, environments: list[Constants]) -> Any:
+        return node.visit(_ExpressionFolder(self._folder, self._item, environments))
+
+
+def _returns(statement: cst.BaseStatement) -> bool:
+    return isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[-1], cst.Return)
+
+
+def _comments_of(orelse: cst.If | cst.Else | None, fallback: Sequence[cst.EmptyLine]) -> Sequence[cst.EmptyLine]:
+    """A comment above `if` says what the whole is about: it goes with whichever branch stays."""
+    own = [] if orelse is None else list(orelse.leading_lines)
+    return [*fallback, *own]
+
+
+def _lead(statements: list[cst.BaseStatement], lines: Sequence[cst.EmptyLine]) -> list[cst.BaseStatement]:
+    if not statements or not lines:
+        return statements
+    first = statements[0]
+    return [first.with_changes(leading_lines=[*lines, *first.leading_lines]), *statements[1:]]
+
+
+class _ExpressionFolder(cst.CSTTransformer):
+    """Constants as literals, decided operands gone, arguments of folded parameters dropped."""
+
+    def __init__(self, folder: Folder, item: Function, environments: list[Constants]) -> None:
+        super().__init__()
+        self._folder, self._item, self._environments = folder, item, environments
+
+    def _always(self, node: cst.BaseExpression) -> object:
+        values = [evaluate(node, e) for e in self._environments]
+        if any(v is UNKNOWN for v in values):
+            return UNKNOWN
+        same = all(type(v) is type(values[0]) and v == values[0] for v in values)
+        return values[0] if same else UNKNOWN
+
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
+        if original_node.value in self._item.folded:
+            return literal(self._item.folded[original_node.value])
+        return updated_node
+
+    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.Attribute:
+        return updated_node.with_changes(attr=original_node.attr)
+
+    def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
+        return updated_node.with_changes(keyword=original_node.keyword)
+
+    def leave_BooleanOperation(
+        self, original_node: cst.BooleanOperation, updated_node: cst.BooleanOperation
+    ) -> cst.BaseExpression:
+        whole = self._always(original_node)
+        if whole is not UNKNOWN:
+            return literal(whole)
+        left, right = self._always(original_node.left), self._always(original_node.right)
+        conjunction = isinstance(original_node.operator, cst.And)
+        if left is not UNKNOWN and bool(left) is conjunction:
+            return updated_node.right
+        if isinstance(right, bool) and right is conjunction:
+            return updated_node.left
+        return updated_node
+
+    def leave_UnaryOperation(
+        self, original_node: cst.UnaryOperation, updated_node: cst.UnaryOperation
+    ) -> cst.BaseExpression:
+        value = self._always(original_node) if isinstance(original_node.operator, cst.Not) else UNKNOWN
+        return updated_node if value is UNKNOWN else literal(value)
+
+    def leave_IfExp(self, original_node: cst.IfExp, updated_node: cst.IfExp) -> cst.BaseExpression:
+        value = self._always(original_node.test)
+        if value is UNKNOWN:
+            return updated_node
+        return updated_node.body if value else updated_node.orelse
+
+    def leave_BinaryOperation(
+        self, original_node: cst.BinaryOperation, updated_node: cst.BinaryOperation
+    ) -> cst.BaseExpression:
+        if isinstance(updated_node.operator, cst.Multiply):
+            if m.matches(updated_node.right, m.Integer(value="1")):
+                return updated_node.left
+            if m.matches(updated_node.left, m.Integer(value="1")):
+                return updated_node.right
+        return updated_node
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
+        if not isinstance(original_node.func, cst.Name):
+            kept = [a for a in updated_node.args if not _says_nothing(a)]
+            return updated_node if len(kept) == len(updated_node.args) else _with_arguments(updated_node, kept)
+        helper = self._folder.lookup(self._item, original_node.func.value)
+        if helper is None or not helper.folded:
+            return updated_node
+        names = [p.name.value for p in helper.source.node.params.params]
+        kept = []
+        for position, argument in enumerate(updated_node.args):
+            name = argument.keyword.value if argument.keyword else names[position]
+            if name not in helper.folded:
+                kept.append(argument)
+        return _with_arguments(updated_node, kept)
+
+
+def _says_nothing(argument: cst.Arg) -> bool:
+    """`cache_modifier=""` is what a load does anyway."""
+    return (
+        argument.keyword is not None
+        and argument.keyword.value == "cache_modifier"
+        and m.matches(argument.value, m.SimpleString(value='""') | m.SimpleString(value="''"))
+    )
+
+
+def _with_arguments(call: cst.Call, arguments: Sequence[cst.Arg]) -> cst.Call:
+    """A call with other arguments, on one line; a long line is broken afterwards."""
+    comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    plain = [a.with_changes(comma=comma, whitespace_after_arg=cst.SimpleWhitespace("")) for a in arguments]
+    if plain:
+        plain[-1] = plain[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+    return call.with_changes(args=plain, whitespace_before_args=cst.SimpleWhitespace(""))
+
+
+class _CallTrimmer(cst.CSTTransformer):
+    """Drops arguments that a helper no longer takes; replaces calls of helpers that only hand back an argument."""
+
+    def __init__(
+        self, folder: Folder, item: Function, unused: Mapping[str, Sequence[int]], trivial: Mapping[str, int]
+    ) -> None:
+        super().__init__()
+        self._folder, self._item, self._unused, self._trivial = folder, item, unused, trivial
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
+        if not isinstance(original_node.func, cst.Name):
+            return updated_node
+        helper = self._folder.lookup(self._item, original_node.func.value)
+        if helper is None or helper.is_entry:
+            return updated_node
+        if helper.name in self._trivial:
+            return updated_node.args[self._trivial[helper.name]].value
+        positions = self._unused.get(helper.name, [])
+        if not positions:
+            return updated_node
+        names = helper.parameters()
+        gone = {names[i] for i in positions}
+        kept = [a for i, a in enumerate(updated_node.args)
+                if (a.keyword.value if a.keyword else names[i] if i < len(names) else None) not in gone]  # fmt: skip
+        return _with_arguments(updated_node, kept)

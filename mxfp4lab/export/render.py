@@ -1,0 +1,354 @@
+"""Writes the submission file: kernels, launch code, the table of configs, `custom_kernel`."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from mxfp4lab.export.fold import Folder
+from mxfp4lab.export.formulas import Formula
+from mxfp4lab.export.layout import break_line, function_text, names_in, statement_text
+from mxfp4lab.export.recipe import Recipe, Row, Step, Structure
+from mxfp4lab.export.sources import assignment_of, is_kernel
+
+HEADER = "#!POPCORN leaderboard amd-mxfp4-mm\n#!POPCORN gpu MI355X\n"
+AMD_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim")
+COMPILER_OPTIONS = ("num_warps", "num_stages", *AMD_OPTIONS, "num_ctas", "maxnreg")
+SOFTWARE_CONVERT = "sw_bits"
+_TORCH_DTYPES = {"bf16": "torch.bfloat16", "u8": "torch.uint8", "f32": "torch.float32", "i32": "torch.int32"}
+_INPUTS = ("a", "b", "b_q", "b_shuffle", "b_scale_sh")
+
+
+def render(recipe: Recipe, about: str, knobs: Mapping[str, str] | None = None) -> str:
+    """The text of the file.
+
+    Args:
+        recipe: from `build_recipe`; more than one row for a shape makes the file choose among them at its first call.
+        about: the docstring: what is in the file and where its configs come from.
+        knobs: environment variables that the configs were chosen under, set before Triton is imported.
+    """
+    return _Writer(recipe).text(about, dict(knobs or {}))
+
+
+class _Writer:
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+        self._folder = Folder(self._entries())
+        self._functions = self._folder.functions()
+        self._by_name = {item.name: item for item in self._functions if item.is_entry}
+        self._choosing = any(len(rows) > 1 for rows in recipe.rows.values())
+        self._names = _structure_names(recipe.structures)
+
+    # kernels ----------------------------------------------------------------------------------------------------------
+
+    def _entries(self) -> list[tuple[Any, list[dict[str, object]]]]:
+        """Each kernel with all combinations of constants that the table and the shapes can give it."""
+        entries: dict[str, tuple[Any, list[dict[str, object]]]] = {}
+        for row in self._recipe.all_rows():
+            for step, values in zip(self._recipe.structures[row.structure].steps, row.values, strict=True):
+                environments = entries.setdefault(step.name, (step.fn, []))[1]
+                for environment in _environments(step, values):
+                    if environment not in environments:
+                        environments.append(environment)
+        return list(entries.values())
+
+    def _kernel_text(self) -> str:
+        """Constants and imports that the kernels use, then the kernels."""
+        statements: dict[str, str] = {}
+        for item in self._functions:
+            for name in names_in(item.node):
+                target = item.source.globals.get(name)
+                if name in ("tl", "triton", "torch") or name not in item.source.globals or is_kernel(target):
+                    continue
+                found = assignment_of(item.source, name)
+                if found is not None:
+                    statements.setdefault(name, statement_text(found).strip())
+        imports = [text for text in statements.values() if text.startswith(("from ", "import "))]
+        constants = [text for text in statements.values() if text not in imports]
+        parts = ["\n".join(imports)] if imports else []
+        parts += ["\n\n".join(constants)] if constants else []
+        parts += [function_text(item.node).strip() for item in self._functions]
+        return "\n\n\n".join(parts)
+
+    # host code --------------------------------------------------------------------------------------------------------
+
+    def _kept(self, step: Step) -> tuple[list[str], dict[str, Formula]]:
+        """Table columns and formulas of a step that its kernel still takes."""
+        entry = self._by_name[step.name]
+        parameters = entry.parameters()
+        columns = [n for n in step.literals if n in parameters or n in COMPILER_OPTIONS]
+        return columns, {n: f for n, f in step.formulas.items() if n in parameters}
+
+    def _named(self, structure: Structure, owner: int):
+        """How a formula writes a constant of a step."""
+        step = structure.steps[owner]
+        columns, _ = self._kept(step)
+        entry = self._by_name[step.name]
+
+        def name(constant: str) -> str:
+            if constant in columns:
+                return f'{step.label}["{constant}"]'
+            if constant in entry.folded:
+                return repr(entry.folded[constant])
+            values = {row.values[owner].get(constant) for row in self._recipe.all_rows()
+                      if self._recipe.structures[row.structure] is structure}  # fmt: skip
+            if len(values) != 1:
+                raise ValueError(f"{step.name}: {constant} is needed for a size and is not in the table")
+            return repr(values.pop())
+
+        return name
+
+    def _expression(self, formula: Formula, structure: Structure, owner: int) -> str:
+        text = formula.render(self._named(structure, owner))
+        return re.sub(r" \* 1\b(?![\d.])", "", text)
+
+    def _structure_text(self, structure: Structure, name: str) -> str:
+        labels = [step.label for step in structure.steps]
+        said = ", then ".join(step.name for step in structure.steps)
+        lines = [f"def {name}(data, M, N, K, {', '.join(labels)}):", f'    """Launches {said}."""']
+        unpacked = [n if n in structure.inputs or n == "a" else "_" for n in _INPUTS]
+        while unpacked[-1] == "_":
+            unpacked.pop()
+        tail = ", *_" if len(unpacked) < len(_INPUTS) else ""
+        lines.append(f"    {', '.join(unpacked)}{tail} = data")
+        for packed in [n for n in structure.inputs if n not in ("a", "b")]:
+            lines.append(f"    {packed} = {packed}.view(torch.uint8)")
+        dims = ", ".join(self._expression(d, structure, structure.output_owner) for d in structure.output_dims)
+        lines.append(f"    {structure.output} = torch.empty(({dims}), dtype=torch.bfloat16, device=a.device)")
+        for space in structure.workspaces:
+            dims = ", ".join(self._expression(d, structure, space.owner) for d in space.dims)
+            comma = "," if len(space.dims) == 1 else ""
+            fill = "" if space.fill is None else f", fill={space.fill}"
+            call = f'workspace("{space.name}", ({dims}{comma}), {_TORCH_DTYPES[space.dtype]}, a.device{fill})'
+            lines.append(f"    {space.name} = {call}")
+        for index, step in enumerate(structure.steps):
+            lines += self._launch_lines(structure, index, step)
+        rows = f"{structure.output}[:M]" if structure.output_padded else structure.output
+        lines.append(f"    return {rows}")
+        broken: list[str] = []
+        for line in lines:
+            broken += break_line(line) if len(line) > 120 else [line]
+        return "\n".join(broken)
+
+    def _launch_lines(self, structure: Structure, index: int, step: Step) -> list[str]:
+        grid = [self._expression(f, structure, index) for f in step.grid]
+        while len(grid) > 1 and grid[-1] == "1":
+            grid.pop()
+        _, formulas = self._kept(step)
+        taken = self._by_name[step.name].parameters()
+        arguments = [value if isinstance(value, str) else self._expression(value, structure, index)
+                     for name, value in step.args if name in taken]  # fmt: skip
+        named = [f"{name}={self._expression(f, structure, index)}" for name, f in formulas.items()]
+        grid_text = f"({', '.join(grid)}{',' if len(grid) == 1 else ''})"
+        call = ", ".join([*arguments, *named, f"**{step.label}"])
+        return [f"    grid = {grid_text}", f"    {step.name}[grid]({call})"]
+
+    # table ------------------------------------------------------------------------------------------------------------
+
+    def _row_text(self, row: Row) -> str:
+        structure = self._recipe.structures[row.structure]
+        tables = []
+        for step, values in zip(structure.steps, row.values, strict=True):
+            columns, _ = self._kept(step)
+            tables.append("dict(" + ", ".join(f"{n}={_value(values[n])}" for n in columns) + ")")
+        return f"({self._names[row.structure]}, {', '.join(tables)})"
+
+    def _table_text(self) -> str:
+        lines = ["# (m, n, k): how it is launched, and the constants of each launch."]
+        lines.append("CANDIDATES = {" if self._choosing else "CONFIGS = {")
+        for shape, rows in self._recipe.rows.items():
+            key = f"({shape.m}, {shape.n}, {shape.k})"
+            if self._choosing:
+                lines.append(f"    {key}: [")
+                for row in rows:
+                    lines += break_line(f"        {self._row_text(row)},", 120)
+                lines.append("    ],")
+            else:
+                lines += break_line(f"    {key}: {self._row_text(rows[0])},", 120)
+        lines += ["}", "# Any other shape."]
+        lines += break_line(f"DEFAULT = {self._row_text(self._recipe.default)}", 120)
+        return "\n".join(lines)
+
+    # the file ---------------------------------------------------------------------------------------------------------
+
+    def text(self, about: str, knobs: Mapping[str, str]) -> str:
+        """Everything, top to bottom."""
+        has_workspace = any(s.workspaces for s in self._recipe.structures)
+        filled = any(w.fill is not None for s in self._recipe.structures for w in s.workspaces)
+        adapts = self._adapts()
+        imports = ["import functools"] if adapts else []
+        imports += ["import os"] if knobs else []
+        imports += ["import time"] if self._choosing else []
+        standard = "\n".join(imports)
+        settings = "\n".join(f'os.environ.setdefault("{name}", "{value}")' for name, value in knobs.items())
+        third = "import torch\nimport triton\nimport triton.language as tl\nfrom task import input_t, output_t"
+        head = "\n\n".join(part for part in (f'{HEADER}"""{about.strip()}\n"""', standard, settings, third) if part)
+        parts = [head, self._kernel_text()]
+        if has_workspace:
+            parts.append(WORKSPACE_FILLED if filled else WORKSPACE)
+        parts += [self._structure_text(s, self._names[i]) for i, s in enumerate(self._recipe.structures)]
+        parts.append(self._table_text())
+        if adapts:
+            parts.append(self._adapt_text())
+        launch = "on_this_gpu" if adapts else ""
+        if self._choosing:
+            parts.append(CHOOSE.replace("@ROWS@", f"[{launch}(row) for row in CANDIDATES[shape]]" if launch else
+                                        "CANDIDATES[shape]").replace("@DEFAULT@", f"{launch}(DEFAULT)" if launch else "DEFAULT"))  # fmt: skip
+        else:
+            lookup = "CONFIGS.get((M, N, K), DEFAULT)"
+            parts.append(CUSTOM_KERNEL.replace("@ROW@", f"{launch}({lookup})" if launch else lookup))
+        return "\n\n\n".join(parts) + "\n"
+
+    def _adapts(self) -> bool:
+        """Is anything in the table gfx950's alone?"""
+        return any(name in AMD_OPTIONS or (name == "CONVERT" and str(values[name]).startswith("hw_"))
+                   for row in self._recipe.all_rows() for values in row.values for name in values)  # fmt: skip
+
+    def _adapt_text(self) -> str:
+        converts = any("CONVERT" in item.parameters() for item in self._by_name.values())
+        return ADAPT.replace("@CONVERT@", ADAPT_CONVERT if converts else "")
+
+
+def _value(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def _environments(step: Step, values: Mapping[str, object]) -> list[dict[str, object]]:
+    """Constants of one row: what the table says, with every outcome of the conditions on the shape."""
+    known = {name: value for name, value in values.items() if name not in COMPILER_OPTIONS}
+    conditions = sorted({f.text for f in step.formulas.values() if " != " in f.text})
+    converts = [{}]
+    if str(known.get("CONVERT", "")).startswith("hw_"):
+        converts.append({"CONVERT": SOFTWARE_CONVERT})
+    found = []
+    for outcome in itertools.product((False, True), repeat=len(conditions)):
+        truth = dict(zip(conditions, outcome, strict=True))
+        flags = {name: truth[f.text] for name, f in step.formulas.items() if f.text in truth}
+        found += [known | flags | convert for convert in converts]
+    return found
+
+
+def _structure_names(structures: list[Structure]) -> list[str]:
+    """`run_gemm`, `run_quantize_gemm_reduce`, ...: told apart by their kernels, else by a number."""
+    names = ["run_" + "_".join(step.label for step in s.steps) for s in structures]
+    full = ["run_" + "_".join(step.name for step in s.steps) for s in structures]
+    chosen = [f if names.count(n) > 1 else n for n, f in zip(names, full, strict=True)]
+    return [n if chosen.count(n) == 1 else f"{n}_{chosen[: i + 1].count(n)}" for i, n in enumerate(chosen)]
+
+
+WORKSPACE = '''\
+WORKSPACES = {}
+
+
+def workspace(name, shape, dtype, device):
+    """Memory between the launches of one call, kept per shape; a call writes all that it reads of it."""
+    key = (name, shape, device)
+    if key not in WORKSPACES:
+        WORKSPACES[key] = torch.empty(shape, dtype=dtype, device=device)
+    return WORKSPACES[key]'''
+
+WORKSPACE_FILLED = '''\
+WORKSPACES = {}
+
+
+def workspace(name, shape, dtype, device, fill=None):
+    """Memory between the launches of one call, kept per shape.
+
+    A call writes all that it reads of it, or finds `fill` there and leaves it so.
+    """
+    key = (name, shape, device)
+    if key not in WORKSPACES:
+        if fill is None:
+            WORKSPACES[key] = torch.empty(shape, dtype=dtype, device=device)
+        else:
+            WORKSPACES[key] = torch.full(shape, fill, dtype=dtype, device=device)
+    return WORKSPACES[key]'''
+
+ADAPT = '''\
+AMD_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim")
+
+
+@functools.cache
+def is_gfx950():
+    return getattr(torch.cuda.get_device_properties(0), "gcnArchName", "").startswith("gfx950")
+
+
+def on_this_gpu(row):
+    """A line of the table as this GPU takes it: other GPUs lack MI355X's compiler options, and its conversion."""
+    if is_gfx950():
+        return row
+    run, *launches = row
+    adapted = []
+    for constants in launches:
+        constants = {key: value for key, value in constants.items() if key not in AMD_OPTIONS}
+@CONVERT@        adapted.append(constants)
+    return (run, *adapted)'''
+
+ADAPT_CONVERT = """\
+        if "CONVERT" in constants:
+            constants["CONVERT"] = "sw_bits"  # the same bits without the conversion instruction
+"""
+
+CUSTOM_KERNEL = '''\
+def custom_kernel(data: input_t) -> output_t:
+    """C = quantize(A) @ dequantize(B).T in bf16; data is (A, B, B_q, B_shuffle, B_scale_sh)."""
+    M, K = data[0].shape
+    N = data[1].shape[0]
+    run, *constants = @ROW@
+    return run(data, M, N, K, *constants)'''
+
+CHOOSE = '''\
+CHOSEN = {}
+REPEATS = 7
+SECONDS_PER_SHAPE = 20  # compilation included: six shapes stay far from the task's time-outs
+FLUSH_BYTES = 512 << 20  # twice the 256 MiB Infinity Cache
+
+
+def choose(shape, data):
+    """Time the candidates of a shape with cold caches; the fastest of those that agree with the first.
+
+    This runs once, inside the first call of the shape, which is checked and not timed.
+    """
+    rows = @ROWS@
+    best, best_ms, expected = rows[0], float("inf"), None
+    flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device=data[0].device)
+    started = time.perf_counter()
+    for run, *constants in rows:
+        if time.perf_counter() - started > SECONDS_PER_SHAPE:
+            break
+        try:
+            c = run(data, *shape, *constants)
+            torch.cuda.synchronize()
+            if expected is None:
+                expected = c
+            elif not torch.equal(c, expected):
+                continue
+            times = []
+            for _ in range(REPEATS):
+                flush.zero_()
+                start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                start.record()
+                run(data, *shape, *constants)
+                end.record()
+                end.synchronize()
+                times.append(start.elapsed_time(end))
+            median = sorted(times)[REPEATS // 2]
+        except Exception as error:  # a config that this toolchain cannot build drops out
+            print(f"{shape}: {constants[0]} dropped out: {type(error).__name__}")
+            continue
+        if median < best_ms:
+            best, best_ms = (run, *constants), median
+    return best
+
+
+def custom_kernel(data: input_t) -> output_t:
+    """C = quantize(A) @ dequantize(B).T in bf16; data is (A, B, B_q, B_shuffle, B_scale_sh)."""
+    M, K = data[0].shape
+    N = data[1].shape[0]
+    shape = (M, N, K)
+    if shape not in CHOSEN:
+        CHOSEN[shape] = choose(shape, data) if shape in CANDIDATES else @DEFAULT@
+    run, *constants = CHOSEN[shape]
+    return run(data, M, N, K, *constants)'''

@@ -1,0 +1,113 @@
+"""`export_submission`: picks in, one self-contained file out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from mxfp4lab.config import GemmConfig, config_errors
+from mxfp4lab.export.lint import lint_source
+from mxfp4lab.export.recipe import PROBE_SHAPES, Pick, build_recipe
+from mxfp4lab.export.render import render
+from mxfp4lab.plan import VARIANTS, default_config
+from mxfp4lab.shapes import Shape, parse_shape
+
+MAX_CANDIDATES = 16
+Choice = Pick | tuple[str, GemmConfig | Mapping[str, object] | None]
+
+
+def export_submission(
+    picks: Mapping[object, Choice | Sequence[Choice]],
+    path: str | Path | None,
+    *,
+    candidates: int = 1,
+    default: Choice | None = None,
+    evidence: str = "",
+    knobs: Mapping[str, str] | None = None,
+) -> str:
+    """Render a submission file.
+
+    Args:
+        picks: shape (anything `parse_shape` accepts) -> (variant, config), or several of them, the preferred first. A
+            config may be a `GemmConfig`, a dict of its fields, or None for the variant's default.
+        path: where to write it; None only returns the text.
+        candidates: how many per shape to carry; with more than one the file times them at its first, untimed call.
+        default: serves every other shape; without it the first pick's variant with its default config.
+        evidence: one or two sentences for the file's docstring: where the configs come from.
+        knobs: environment variables that must be set before Triton is imported.
+
+    Returns:
+        The text of the file.
+
+    Raises:
+        ValueError: no picks, a bad shape, variant, config or count, a variant that is no Triton variant, or a file that
+            the lint refuses (with its lines).
+    """
+    if not picks:
+        raise ValueError("picks: at least one shape is needed")
+    if isinstance(candidates, bool) or not isinstance(candidates, int) or not 1 <= candidates <= MAX_CANDIDATES:
+        raise ValueError(f"candidates={candidates!r} must be an integer from 1 to {MAX_CANDIDATES}")
+    chosen: dict[Shape, list[Pick]] = {}
+    for key, value in picks.items():
+        shape = parse_shape(key)
+        several = value if isinstance(value, list) else [value]
+        rows = list(dict.fromkeys(_pick(choice, shape) for choice in several))[:candidates]
+        if not rows:
+            raise ValueError(f"picks: {shape} has no config")
+        chosen[shape] = rows
+    fallback = _default_pick(next(iter(chosen.values()))[0]) if default is None else _pick(default, PROBE_SHAPES[6])
+    recipe = build_recipe(chosen, fallback)
+    text = render(recipe, _about(chosen, evidence), knobs)
+    refused = [finding for finding in lint_source(text) if finding.severity == "error"]
+    if refused:
+        raise ValueError("the exported file is refused: " + "; ".join(map(str, refused)))
+    if path is not None:
+        _write(Path(path), text)
+    return text
+
+
+def _pick(choice: Choice, shape: Shape) -> Pick:
+    variant, config = (choice.variant, choice.config) if isinstance(choice, Pick) else choice
+    if variant not in VARIANTS:
+        raise ValueError(f"variant={variant!r} is unknown; known: {', '.join(VARIANTS)}")
+    if VARIANTS[variant].needs_aiter:
+        raise ValueError(f"variant={variant!r} launches a prebuilt code object; only Triton variants are exported")
+    if config is None:
+        config = default_config(variant, shape)
+    elif not isinstance(config, GemmConfig):
+        config = GemmConfig.from_dict(config)
+    errors = config_errors(config, shape, "gfx950", variant)
+    if errors:
+        raise ValueError(f"{variant} on {shape}: " + "; ".join(errors))
+    return Pick(variant, config)
+
+
+def _default_pick(pick: Pick) -> Pick:
+    """The pick's variant with a config that suits any shape: 16 rows, K in one piece, one set of launches."""
+    config = default_config(pick.variant, Shape(16, 4096, 4096))
+    config = replace(config, block_m=16, split_k=1, convert=pick.config.convert, masks="needed", offset_bits=0)
+    if VARIANTS[pick.variant].traits.a_mode == "open":
+        config = replace(config, a_mode="fused")
+    return Pick(pick.variant, config)
+
+
+def _about(chosen: Mapping[Shape, list[Pick]], evidence: str) -> str:
+    variants = list(dict.fromkeys(pick.variant for picks in chosen.values() for pick in picks))
+    lines = ["MXFP4 GEMM: A is quantized to MXFP4 (1x32 blocks, e8m0 scales) and multiplied with the packed B."]
+    lines += ["", *(f"{name}: {VARIANTS[name].about}." for name in variants)]
+    if evidence:
+        lines += ["", evidence]
+    return "\n".join(lines)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write beside the target and move into place: an interrupted export leaves no half a file."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        part.write_text(text)
+        part.replace(path)
+    except OSError as error:
+        raise ValueError(f"path={str(path)!r} cannot be written: {error.strerror or error}") from None

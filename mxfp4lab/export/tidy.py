@@ -1,0 +1,134 @@
+"""Leftovers of folding: values nobody reads, names for other names, helpers that do nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import libcst as cst
+import libcst.matchers as m
+
+_KEPT_CALLS = ("store", "assume", "atomic_add", "atomic_cas", "atomic_xchg", "atomic_max", "atomic_min", "device_assert",
+               "device_print", "static_assert", "debug_barrier", "inline_asm_elementwise")  # fmt: skip
+
+
+def drop_unused(node: cst.FunctionDef) -> cst.FunctionDef:
+    """Remove assignments whose names are never read, until none is left.
+
+    A load that nobody reads goes too: that is what the compiler would do.
+    """
+    while True:
+        reads = _reads(node)
+        changed = node.visit(_Dropper(reads))
+        if changed.deep_equals(node):
+            return node
+        node = changed
+
+
+def _reads(node: cst.FunctionDef) -> Counter[str]:
+    """How often each name is read (mentioned anywhere but as a plain assignment's target)."""
+    reads: Counter[str] = Counter(name.value for name in m.findall(node.body, m.Name()))
+    for target in m.findall(node.body, m.AssignTarget() | m.AnnAssign()):
+        for name in _targets(target.target):
+            reads[name] -= 1
+    return reads
+
+
+def _targets(target: cst.BaseExpression) -> list[str]:
+    if isinstance(target, cst.Name):
+        return [target.value]
+    if isinstance(target, cst.Tuple):
+        return [n for element in target.elements for n in _targets(element.value)]
+    return []
+
+
+def _has_effect(value: cst.BaseExpression) -> bool:
+    return any(isinstance(call.func, cst.Attribute) and call.func.attr.value in _KEPT_CALLS
+               and call.func.attr.value != "inline_asm_elementwise"
+               for call in m.findall(value, m.Call()))  # fmt: skip
+
+
+class _Dropper(cst.CSTTransformer):
+    def __init__(self, reads: Mapping[str, int]) -> None:
+        super().__init__()
+        self._reads = reads
+
+    def leave_SimpleStatementLine(
+        self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
+    ) -> cst.SimpleStatementLine | cst.RemovalSentinel:
+        if len(updated_node.body) != 1:
+            return updated_node
+        part = updated_node.body[0]
+        if isinstance(part, cst.Assign):
+            names = [n for t in part.targets for n in _targets(t.target)]
+        elif isinstance(part, cst.AnnAssign) and part.value is not None:
+            names = _targets(part.target)
+        else:
+            return updated_node
+        if names and all(self._reads.get(n, 0) <= 0 for n in names) and not _has_effect(part.value):
+            return cst.RemoveFromParent()
+        return updated_node
+
+    def leave_If(self, original_node: cst.If, updated_node: cst.If) -> cst.If | cst.RemovalSentinel:
+        if updated_node.body.body:
+            return updated_node
+        if updated_node.orelse is None:
+            return cst.RemoveFromParent()
+        return updated_node.with_changes(body=updated_node.body.with_changes(body=[cst.parse_statement("pass")]))
+
+    def leave_Else(self, original_node: cst.Else, updated_node: cst.Else) -> cst.Else | cst.RemovalSentinel:
+        return updated_node if updated_node.body.body else cst.RemoveFromParent()
+
+
+def single_assignments(node: cst.FunctionDef) -> cst.FunctionDef:
+    """Write `x` where `y = x` or `y = 3` was said once and neither is ever assigned again."""
+    counts: Counter[str] = Counter(p.name.value for p in node.params.params)
+    for target in m.findall(node.body, m.AssignTarget() | m.AnnAssign() | m.AugAssign() | m.For()):
+        counts.update(_targets(target.target))
+    reads = _reads(node)
+    changes: dict[str, cst.BaseExpression] = {}
+    for statement in m.findall(node.body, m.Assign(targets=[m.AssignTarget(target=m.Name())])):
+        name, value = statement.targets[0].target.value, statement.value
+        if counts[name] != 1:
+            continue
+        alias = isinstance(value, cst.Name) and counts[value.value] == 1 and value.value not in changes
+        small = isinstance(value, cst.Integer) and reads[name] <= 2 and not _is_shadowing_use(node, name)
+        if alias or small:
+            changes[name] = value
+    return node.with_changes(body=node.body.visit(_Rename(changes))) if changes else node
+
+
+def _is_shadowing_use(node: cst.FunctionDef, name: str) -> bool:
+    """Is something asked of the name that a plain number cannot answer (`x.to(...)`, `x[...]`)?"""
+    attribute = m.findall(node.body, m.Attribute(value=m.Name(value=name)))
+    return bool(attribute or m.findall(node.body, m.Subscript(value=m.Name(value=name))))
+
+
+class _Rename(cst.CSTTransformer):
+    def __init__(self, changes: Mapping[str, cst.BaseExpression]) -> None:
+        super().__init__()
+        self._changes = changes
+
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
+        value = self._changes.get(original_node.value)
+        return updated_node if value is None else value.deep_clone()
+
+    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.Attribute:
+        return updated_node.with_changes(attr=original_node.attr)
+
+    def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
+        return updated_node.with_changes(keyword=original_node.keyword)
+
+    def leave_AssignTarget(self, original_node: cst.AssignTarget, updated_node: cst.AssignTarget) -> cst.AssignTarget:
+        return original_node
+
+
+def inline_trivial(node: cst.FunctionDef) -> int | None:
+    """The position of the parameter that a helper hands back and does nothing else; None if it does more."""
+    body = [s for s in node.body.body
+            if not m.matches(s, m.SimpleStatementLine(body=[m.Expr(value=m.SimpleString())]))]  # fmt: skip
+    if len(body) != 1 or not m.matches(body[0], m.SimpleStatementLine(body=[m.Return(value=m.Name())])):
+        return None
+    names = [p.name.value for p in node.params.params]
+    returned = body[0].body[0].value.value
+    return names.index(returned) if returned in names else None
