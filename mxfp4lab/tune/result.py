@@ -119,6 +119,19 @@ class Pick:
             ],
         }
 
+    def choices(self) -> list[tuple[str, GemmConfig]]:
+        """(variant, config) of this pick and then of its alternatives: what an export takes for a shape."""
+        return [(self.variant, self.config), *self.alternatives]
+
+    def sentence(self) -> str:
+        """One sentence for the head of an exported file: what the config rests on."""
+        if self.latency_us is not None:
+            return f"{self.shape}: {self.latency_us:.2f} us measured ({self.regime}, {self.device})."
+        return (
+            f"{self.shape}: picked by a model ({self.model_version}: {self.predicted_us:.2f} us, not measured); C checked "
+            f"by executing its gfx950 code: {self.bf16_identical:.2%} of bf16 equal to the reference."
+        )
+
     def lines(self) -> list[tuple[str, Any]]:
         """(name, value) for people; the HTML and the plain form both show these."""
         kernel = main_kernel(self.facts)
