@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from mxfp4lab.config import VARIANT_TRAITS, GemmConfig, VariantTraits, config_errors
 from mxfp4lab.plan.data import Plan
 from mxfp4lab.plan.launches import build_gemm, build_sliced, ceil_div
+from mxfp4lab.plan.prebuilt import build_quant_shuffle, build_reference
 from mxfp4lab.shapes import Shape, parse_shape
 
 
@@ -37,6 +38,8 @@ class VariantSpec:
 
 
 ABOUT: dict[str, str] = {
+    "reference": "the task's: quantize A, shuffle its scales, aiter's prebuilt GEMM",
+    "quant_shuffle_asm": "one kernel quantizes A and shuffles its scales, then aiter's prebuilt GEMM",
     "fused_rowmajor": "A quantized inside the GEMM, B row-major, scales read in place",
     "prequant_rowmajor": "A quantized once by its own kernel, B row-major, scales read in place",
     "hybrid": "fused or prequant over row-major B, chosen per shape",
@@ -46,8 +49,13 @@ ABOUT: dict[str, str] = {
     "sliced_preshuffled": "one launch; the waves of a workgroup divide K, each quantizes what it multiplies",
 }
 
+BUILDERS: dict[str, Callable[[GemmConfig, Shape, str, str], Plan]] = {
+    "reference": build_reference,
+    "quant_shuffle_asm": build_quant_shuffle,
+    "sliced_preshuffled": build_sliced,
+}
 VARIANTS: dict[str, VariantSpec] = {
-    name: VariantSpec(name, about, build_sliced if VARIANT_TRAITS[name].sliced else build_gemm, VARIANT_TRAITS[name])
+    name: VariantSpec(name, about, BUILDERS.get(name, build_gemm), VARIANT_TRAITS[name])
     for name, about in ABOUT.items()
 }
 
@@ -65,6 +73,8 @@ def default_config(variant: str, shape: Shape | str, arch: str = "gfx950") -> Ge
         raise ValueError(f"variant={variant!r} is unknown; known: {', '.join(VARIANTS)}")
     shape = parse_shape(shape)
     rows = 1 << (shape.m - 1).bit_length()
+    if VARIANT_TRAITS[variant].needs_aiter:  # only the quantizer is ours
+        return GemmConfig(convert="hw_bf16", quant_block_m=min(16, rows))
     block_m = 32 if shape.m >= 128 else max(4, min(16, rows))
     tiles_m = ceil_div(shape.m, block_m)
     if VARIANT_TRAITS[variant].sliced:
