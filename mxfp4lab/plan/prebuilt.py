@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mxfp4lab.aiter_gemm import choose_gemm, gemm_launch, output_rows, split_count
 from mxfp4lab.config import GemmConfig, needed_offset_bits
 from mxfp4lab.kernels import shuffle
+from mxfp4lab.plan.aiter_gemm import choose_gemm, gemm_launch, output_rows, split_count
 from mxfp4lab.plan.data import Buffer, Plan, Ref, TritonLaunch
 from mxfp4lab.plan.launches import (
     ceil_div,
