@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from mxfp4lab.formats import (
@@ -23,6 +24,8 @@ from mxfp4lab.formats import (
     unpack_fp4,
 )
 from mxfp4lab.layouts import e8m0_unshuffle
+from mxfp4lab.problem import OutputCheck, check_output, generate_input, input_from, matmul_dequantized, reference_output
+from mxfp4lab.shapes import Shape
 
 FP32_BITS = 24  # significand of the accumulator
 
@@ -120,3 +123,54 @@ def quantize_with_old_ties(x: torch.Tensor, elements: Sequence[int]) -> tuple[to
     chosen = places[list(elements)]
     code[chosen] = old[chosen]
     return pack_fp4(code.view(*x.shape)), scale
+
+
+# ---- what notebook 02 shows -----------------------------------------------------------------------------------------
+
+
+def spread_input(
+    shape: Shape, binades: int, seed: int = 0
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The task's tuple with every block of A scaled by a random power of two: sums that fp32 cannot hold.
+
+    Args:
+        shape: the GEMM.
+        binades: exponents are drawn from -binades/2 .. binades/2 - 1.
+        seed: of the inputs and of the exponents.
+    """
+    a, b, *_ = generate_input(shape, seed)
+    generator = torch.Generator().manual_seed(seed)
+    exponent = torch.randint(-(binades // 2), binades // 2, (shape.m, shape.k // BLOCK), generator=generator)
+    spread = torch.exp2(exponent.float()).repeat_interleave(BLOCK, dim=1)
+    return input_from((a.float() * spread).bfloat16(), b)
+
+
+def order_matters(data: Sequence[torch.Tensor]) -> tuple[bool, int]:
+    """Whether fp32 sums of the first row of C depend on their order.
+
+    Returns:
+        (whether any fp32 sum taken forward differs from the one taken backward, how many bf16 outputs differ).
+    """
+    a, _, b_q, _, b_scale_sh = data
+    x = dequantize_mxfp4(*quantize_mxfp4(a[:1]))
+    y = dequantize_mxfp4(b_q, e8m0_unshuffle(b_scale_sh, b_q.shape[0], -(-a.shape[1] // BLOCK)))
+    products = (x * y).numpy()  # numpy accumulates float32 one by one in float32; torch on a CPU does not
+    forward, backward = (
+        torch.from_numpy(np.add.accumulate(products[:, ::step], axis=1)[:, -1].copy()) for step in (1, -1)
+    )
+    return not torch.equal(forward, backward), int((forward.bfloat16() != backward.bfloat16()).sum())
+
+
+def with_old_ties(data: Sequence[torch.Tensor], count: int) -> OutputCheck:
+    """C when the first `count` differing ties of A are rounded as before PR 975, judged against the reference."""
+    a, _, b_q, _, b_scale_sh = data
+    b_scale = e8m0_unshuffle(b_scale_sh, b_q.shape[0], -(-a.shape[1] // BLOCK))
+    c = matmul_dequantized(*quantize_with_old_ties(a, range(count)), b_q, b_scale)
+    return check_output(c, reference_output(data))
+
+
+def unquantized(data: Sequence[torch.Tensor]) -> OutputCheck:
+    """C when A is not quantized at all (summed in float64), judged against the reference."""
+    a, _, b_q, _, b_scale_sh = data
+    b = dequantize_mxfp4(b_q, e8m0_unshuffle(b_scale_sh, b_q.shape[0], -(-a.shape[1] // BLOCK)), torch.float64)
+    return check_output((a.double() @ b.T).float().bfloat16(), reference_output(data))

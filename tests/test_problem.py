@@ -3,16 +3,19 @@
 import math
 from fractions import Fraction
 
-import numpy as np
 import pytest
 import torch
 
 from mxfp4lab.exactness import (
     input_sum_bits,
+    order_matters,
     quantize_with_old_ties,
     rounding_differences,
+    spread_input,
     sum_bits,
     tie_mask,
+    unquantized,
+    with_old_ties,
 )
 from mxfp4lab.formats import decode_e2m1, dequantize_mxfp4, quantize_mxfp4, unpack_fp4
 from mxfp4lab.layouts import e8m0_unshuffle, shuffle_weight
@@ -22,7 +25,6 @@ from mxfp4lab.problem import (
     generate_input,
     input_dict,
     input_from,
-    matmul_dequantized,
     reference_gemm,
     reference_output,
 )
@@ -212,24 +214,12 @@ def test_sum_bits_of_a_hand_made_sum():
 
 
 def test_wide_exponents_need_more_bits_than_fp32_has_and_the_order_shows():
-    generator = torch.Generator().manual_seed(5)
-    a = torch.randn(4, 2048, generator=generator) * torch.exp2(
-        torch.randint(-12, 12, (4, 64), generator=generator).float().repeat_interleave(32, dim=1)
-    )
-    b = torch.randn(32, 2048, generator=generator)
-    a_q, a_scale = quantize_mxfp4(a)
-    b_q, b_scale = quantize_mxfp4(b)
-    assert sum_bits(a_q, a_scale, b_q, b_scale) > 24
-    x, y = dequantize_mxfp4(a_q, a_scale), dequantize_mxfp4(b_q, b_scale)
-
-    def in_sequence(order: slice) -> torch.Tensor:  # numpy adds in float32, one after the other; torch does not
-        products = (x[:, None] * y[None]).numpy()[..., order]
-        return torch.from_numpy(np.add.accumulate(products, axis=-1)[..., -1])
-
-    forward, backward = in_sequence(slice(None)), in_sequence(slice(None, None, -1))
-    assert not forward.equal(backward)
-    exact = matmul_dequantized(a_q, a_scale, b_q, b_scale)
-    assert check_output(forward.to(BF16), exact).bf16_identical_fraction > 0.9
+    wide = spread_input(Shape(4, 32, 2048), binades=24, seed=5)
+    assert input_sum_bits(wide) > 24
+    differ, outputs = order_matters(wide)
+    assert differ
+    assert outputs <= 32
+    assert order_matters(generate_input((4, 32, 2048), 5)) == (False, 0)
 
 
 def test_ties_of_a_known_block():
@@ -248,14 +238,13 @@ def test_ties_of_a_known_block():
 def test_one_tie_rounded_the_old_way_breaks_thousands_of_outputs():
     shape = Shape(64, 7168, 2048)
     a, _, b_q, _, b_scale_sh = data = generate_input(shape, 687)
-    b_scale = e8m0_unshuffle(b_scale_sh, shape.n, shape.k // 32)
-    ref = reference_output(data)
     assert int(tie_mask(a).sum()) == 1472
     assert int(rounding_differences(a).sum()) == 843
-    one = check_output(matmul_dequantized(*quantize_with_old_ties(a, [0]), b_q, b_scale), ref)
+    assert with_old_ties(data, 0).bf16_identical_fraction == 1.0
+    one = with_old_ties(data, 1)
     assert (one.passed, one.mismatches) == (False, 3845)
-    every = check_output(reference_gemm(a, b_q, b_scale_sh, rounding="half_away"), ref)
-    assert every.mismatches == 373034
-    unquantized = check_output((a.double() @ dequantize_mxfp4(b_q, b_scale, torch.float64).T).float().to(BF16), ref)
+    assert with_old_ties(data, 843).mismatches == 373034
+    every = reference_gemm(a, b_q, b_scale_sh, rounding="half_away")
+    assert check_output(every, reference_output(data)).mismatches == 373034
     # the sum of unquantized A is not exact: how many elements sit at the tolerance's edge depends on its order
-    assert abs(unquantized.mismatches - 432206) < 20
+    assert abs(unquantized(data).mismatches - 432206) < 20
