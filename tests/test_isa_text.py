@@ -170,7 +170,7 @@ def test_random_damage_gives_isa_error_or_a_program():
     for _ in range(400):
         characters = list(text)
         for _ in range(generator.randint(1, 6)):
-            characters[generator.randrange(len(characters))] = generator.choice("[]()|:,;.-0x9avs\n\t \x7f\"e")
+            characters[generator.randrange(len(characters))] = generator.choice('[]()|:,;.-0x9avs\n\t \x7f"e')
         with contextlib.suppress(IsaError):
             parse_amdgcn("".join(characters))
 

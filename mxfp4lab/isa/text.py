@@ -28,8 +28,9 @@ MAX_BYTES = 64 << 20
 MAX_INSTRUCTIONS = 400_000
 _LIMITS = {"v": 256, "a": 256, "s": 102, "ttmp": 16}
 _FLAGS = frozenset(
-    ["sc0", "sc1", "nt", "glc", "slc", "scc", "lds", "gds", "offen", "idxen", "clamp", "tfe", "lwe", "done", "vm", "high"]
-)
+    ["sc0", "sc1", "nt", "glc", "slc", "scc", "lds", "gds", "offen", "idxen", "clamp", "tfe", "lwe", "done", "vm",
+     "row_mirror", "row_half_mirror"]
+)  # fmt: skip
 _REGISTER = re.compile(r"(ttmp|[vas])(?:(\d{1,4})|\[(\d{1,4})(?::(\d{1,4}))?\])")
 _INTEGER = re.compile(r"-?(?:0x[0-9a-fA-F]{1,16}|0|[1-9]\d{0,19})")
 _FLOAT = re.compile(r"-?(?:\d{1,30}\.\d{0,30}(?:e[+-]?\d{1,3})?|\d{1,20}e[+-]?\d{1,3})")

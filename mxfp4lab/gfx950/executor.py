@@ -1,0 +1,205 @@
+"""Run the waves of a chunk: groups of waves at one pc, lowest pc first, merged where they meet.
+
+Running the lowest pc first brings waves together again after structured control flow. A group that runs long while
+others wait gives way, so that a wave that spins on a flag does not keep the wave it waits for from running.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mxfp4lab.gfx950.decode import Block
+from mxfp4lab.gfx950.errors import BarrierMismatch, Deadlock, EmulationError
+from mxfp4lab.gfx950.memory import Memory
+from mxfp4lab.gfx950.state import Chunk, Group
+from mxfp4lab.isa import Program
+
+GIVE_WAY = 4000  # blocks that one group runs before another, waiting one is let through
+
+
+class Executor:
+    """Executes one chunk.
+
+    Args:
+        program: for messages.
+        blocks: decoded blocks by first instruction.
+        chunk: registers and LDS.
+        memory: global memory; its `progress` counter tells spinning from working.
+    """
+
+    def __init__(self, program: Program, blocks: dict[int, Block], chunk: Chunk, memory: Memory) -> None:
+        self.program, self.blocks, self.chunk, self.memory = program, blocks, chunk, memory
+        self.groups = [Group(chunk, program.entry, np.arange(chunk.waves))]
+        self.parked: dict[int, int] = {}  # wave -> instruction behind its barrier
+        self.ended = np.zeros(chunk.waves, bool)
+        self.steps = 0
+        self.barriers = 0
+        self.barrier_hooks: list = []
+
+    @property
+    def done(self) -> bool:
+        return not self.groups and not self.parked
+
+    def run(self, patience: int) -> bool:
+        """Run until every wave has ended, or `patience` blocks passed without progress.
+
+        Returns:
+            Whether all waves have ended.
+
+        Raises:
+            EmulationError: of any kind.
+        """
+        mark, idle = self._progress(), 0
+        while self.groups:
+            group = min(self.groups, key=lambda g: g.pc)
+            alone = len(self.groups) == 1
+            ran = self._run_group(group, patience if alone else GIVE_WAY)
+            idle += ran
+            now = self._progress()
+            if now != mark:
+                mark, idle = now, 0
+            elif idle >= patience:
+                return False
+            if not alone and ran >= GIVE_WAY and group in self.groups:
+                self._let_others_run(group)
+        return True
+
+    def _progress(self) -> tuple[int, int, int]:
+        return self.memory.progress, self.barriers, int(np.count_nonzero(self.ended))
+
+    def _let_others_run(self, group: Group) -> None:
+        for other in [g for g in self.groups if g is not group]:
+            if other in self.groups:
+                self._run_group(other, GIVE_WAY)
+
+    def _run_group(self, group: Group, budget: int) -> int:
+        """Run a group until it ends, parks, splits, meets another group, or used its budget. Returns blocks run."""
+        others = len(self.groups) > 1
+        horizon = min((g.pc for g in self.groups if g is not group), default=1 << 60)
+        blocks, ran = self.blocks, 0
+        while ran < budget:
+            block = blocks[group.pc]
+            ran += 1
+            block.hits += group.n
+            try:
+                for step in block.steps:
+                    step(group)
+            except EmulationError:
+                raise
+            except Exception as error:
+                raise self._internal(group, block, error) from error
+            kind = block.exit
+            if kind == "fall":
+                group.pc = block.end
+            elif kind == "jump":
+                group.pc = block.target
+            elif kind == "branch":
+                taken = block.condition(group)
+                if group.wm is not None:
+                    taken = taken & group.wm
+                count = np.count_nonzero(taken)
+                if count == 0:
+                    group.pc = block.end
+                elif count == group.n:
+                    group.pc = block.target
+                else:
+                    self._split(group, taken, block)
+                    return ran
+            elif kind == "barrier":
+                if not self._barrier(group, block.end):
+                    return ran
+            else:
+                self._end(group)
+                return ran
+            if others and (group.pc >= horizon):
+                self._meet(group)
+                return ran
+        return ran
+
+    def _split(self, group: Group, taken: np.ndarray, block: Block) -> None:
+        here = taken[group.waves - group.first]
+        self.groups.remove(group)
+        self._add(group.waves[here], block.target)
+        self._add(group.waves[~here], block.end)
+
+    def _add(self, waves: np.ndarray, pc: int) -> None:
+        """Waves continue at pc, together with a group that already stands there."""
+        for other in self.groups:
+            if other.pc == pc:
+                self.groups.remove(other)
+                waves = np.sort(np.concatenate((waves, other.waves)))
+                break
+        self.groups.append(Group(self.chunk, pc, waves))
+
+    def _meet(self, group: Group) -> None:
+        if any(other.pc == group.pc for other in self.groups if other is not group):
+            self.groups.remove(group)
+            self._add(group.waves, group.pc)
+
+    def _barrier(self, group: Group, behind: int) -> bool:
+        """Waves wait for the rest of their workgroup. Returns whether the whole group goes straight on."""
+        alive = self.chunk.waves - int(np.count_nonzero(self.ended))
+        if group.n == alive and group.n == self.chunk.waves:
+            self._passed(np.arange(len(self.chunk.workgroups)))
+            group.pc = behind
+            return True
+        self.groups.remove(group)
+        for wave in group.waves:
+            self.parked[int(wave)] = behind
+        self._release(np.unique(self.chunk.local_group[group.waves]))
+        return False
+
+    def _release(self, workgroups: np.ndarray) -> None:
+        """Let go the workgroups of which every wave is parked; refuse those of which the rest has ended."""
+        n, per_group = len(self.chunk.workgroups), self.chunk.waves_per_group
+        free: dict[int, list[int]] = {}
+        for workgroup in workgroups:
+            waves = [int(workgroup) + n * i for i in range(per_group)]
+            waiting = [w for w in waves if w in self.parked]
+            ended = [w for w in waves if self.ended[w]]
+            if len(waiting) == per_group:
+                self._passed(np.array([workgroup]))
+                for wave in waiting:
+                    free.setdefault(self.parked.pop(wave), []).append(wave)
+            elif waiting and ended and len(waiting) + len(ended) == per_group:
+                behind = self.parked[waiting[0]]
+                raise BarrierMismatch(
+                    f"barrier not reached by every wave: of workgroup {int(self.chunk.workgroups[workgroup])}, waves "
+                    f"{[self.chunk.describe(w)[0] for w in waiting]} wait and waves "
+                    f"{[self.chunk.describe(w)[0] for w in ended]} have ended",
+                    self.program[behind - 1],
+                )
+        for pc, waves in free.items():
+            self._add(np.sort(np.array(waves)), pc)
+
+    def _passed(self, workgroups: np.ndarray) -> None:
+        self.barriers += 1
+        for hook in self.barrier_hooks:
+            hook(self.chunk, workgroups)
+
+    def _end(self, group: Group) -> None:
+        self.groups.remove(group)
+        self.ended[group.waves] = True
+        if self.parked:
+            self._release(np.unique(self.chunk.local_group[group.waves]))
+
+    def _internal(self, group: Group, block: Block, error: Exception) -> EmulationError:
+        """An exception of numpy's: run on until the step at fault is known would change state, so name the block."""
+        first, last = self.program[block.first], self.program[block.end - 1]
+        return EmulationError(
+            f"internal error of the emulator ({type(error).__name__}: {error}) between instruction {first.index} and "
+            f"{last.index}",
+            first,
+        )
+
+    def deadlock(self) -> Deadlock:
+        """The error for waves that do not get anywhere."""
+        if self.groups:
+            group = self.groups[0]
+            wave, workgroup = self.chunk.describe(int(group.waves[0]))
+            return Deadlock(
+                f"deadlock: workgroup {workgroup}, wave {wave} and {group.n - 1} more keep running, and no workgroup "
+                f"stores, passes a barrier or ends any more",
+                self.program[min(group.pc, len(self.program) - 1)],
+            )
+        return Deadlock("deadlock: every wave waits at a barrier")

@@ -1,0 +1,415 @@
+"""Launch a compiled kernel on the emulator: kernel arguments, initial registers, chunks of workgroups, results."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mxfp4lab.gfx950.decode import decode
+from mxfp4lab.gfx950.errors import EmulationError, OutOfBounds
+from mxfp4lab.gfx950.executor import Executor
+from mxfp4lab.gfx950.memory import Access, Buffer, Memory
+from mxfp4lab.gfx950.state import LANES, Chunk
+from mxfp4lab.gfx950.vector import Decoder
+from mxfp4lab.isa import KernelDescriptor, classify
+
+WAVES_PER_CHUNK = 192  # enough that numpy's call overhead is small, few enough that registers stay in cache
+PATIENCE = 60_000  # blocks without a store, barrier or end before another chunk is let through
+VECTOR_CLASSES = ("valu", "mfma", "convert", "vmem", "lds", "scratch")
+_FORMATS = {
+    "i1": "<B", "i8": "<b", "i16": "<h", "i32": "<i", "i64": "<q", "u8": "<B", "u16": "<H", "u32": "<I", "u64": "<Q",
+    "fp32": "<f", "f32": "<f", "fp64": "<d", "f64": "<d",
+}  # fmt: skip
+
+
+@dataclass
+class RunResult:
+    """What a launch did.
+
+    Attributes:
+        name: the kernel.
+        lane_instructions: 64 per vector instruction and wave, 1 per scalar instruction and wave.
+        wave_instructions: instructions executed, summed over waves.
+        seconds: wall time of the emulation (of the emulator, never of a GPU).
+        workgroups: workgroups run.
+        waves_per_workgroup: waves of each.
+        executed: times that waves executed each instruction, by instruction position.
+        by_class: wave instructions by class of `isa.classify`.
+        findings: out-of-bounds, race and poison findings where they are recorded instead of raised.
+        counts: bytes, segments and bank conflicts where counting was on, else None.
+    """
+
+    name: str
+    lane_instructions: int = 0
+    wave_instructions: int = 0
+    seconds: float = 0.0
+    workgroups: int = 0
+    waves_per_workgroup: int = 0
+    executed: dict[int, int] = field(default_factory=dict)
+    by_class: dict[str, int] = field(default_factory=dict)
+    findings: list[EmulationError] = field(default_factory=list)
+    counts: Any = None
+
+
+def run(
+    compiled: Any,
+    grid: Sequence[int],
+    *args: Any,
+    workgroups: Iterable[int] | None = None,
+    lds_bytes: int | None = None,
+    block: int | None = None,
+    layout: Sequence[tuple[int, int]] | None = None,
+    names: Sequence[str] | None = None,
+    count: bool = False,
+    poison: bool = False,
+    races: bool = False,
+    hooks: Sequence[Callable[[Access], None]] = (),
+    on_out_of_bounds: str = "raise",
+) -> RunResult:
+    """Execute a kernel; arrays among the arguments are read and written in place.
+
+    Args:
+        compiled: object with `program` and `descriptor` (isa), and optionally `signature`, `num_warps`, `resources`.
+        grid: workgroups along x, y, z.
+        args: numpy arrays, torch CPU tensors, ints, floats or None (a null pointer), in signature order.
+        workgroups: linear ids of the workgroups to run; all by default.
+        lds_bytes: LDS per workgroup; by default what the descriptor says.
+        block: work-items per workgroup; by default what the descriptor says.
+        layout: (offset, size) of each argument in the argument segment, where the descriptor has none.
+        names: buffer names for messages; by default those of the signature.
+        count: also count bytes, segments and bank conflicts (`RunResult.counts`).
+        poison: report reads of bytes that nobody wrote.
+        races: report LDS accesses of two waves without a barrier between.
+        hooks: called with every `Access`.
+        on_out_of_bounds: "raise", or "record" to note findings and go on (loads give 0, stores are dropped).
+
+    Returns:
+        The result.
+
+    Raises:
+        ValueError: the arguments do not fit the kernel.
+        EmulationError: the kernel did what the emulator refuses to go on from.
+    """
+    memory = Memory(on_out_of_bounds)
+    memory.observer.hooks.extend(hooks)
+    bound, buffers = bind_arguments(memory, args, names or argument_names(compiled))
+    try:
+        return launch(
+            compiled, grid, bound, memory, workgroups=workgroups, lds_bytes=lds_bytes, block=block, layout=layout,
+            count=count, poison=poison, races=races,
+        )  # fmt: skip
+    finally:
+        for buffer in buffers:
+            buffer.sync()
+
+
+def argument_names(compiled: Any) -> list[str]:
+    """Names of the runtime arguments, where the compiled kernel knows them."""
+    return [
+        entry[0] if isinstance(entry, (tuple, list)) else str(entry) for entry in getattr(compiled, "signature", ())
+    ]
+
+
+def bind_arguments(memory: Memory, args: Sequence[Any], names: Sequence[str]) -> tuple[list[Any], list[Buffer]]:
+    """Place arrays in memory; returns the arguments with pointers for arrays, and the buffers.
+
+    Arrays that share storage share a buffer, so that a store through one is seen through the other.
+    """
+    bound, buffers, placed = [], [], {}
+    for position, value in enumerate(args):
+        name = names[position] if position < len(names) else f"arg{position}"
+        if not _is_array(value):
+            bound.append(value)
+            continue
+        data, key, skip = _bytes_of(value, name)
+        if key not in placed:
+            placed[key] = memory.add(name, data)
+            buffers.append(placed[key])
+        bound.append(Pointer(placed[key].base + skip))
+    return bound, buffers
+
+
+class Pointer(int):
+    """A virtual address among kernel arguments."""
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) or (hasattr(value, "data_ptr") and hasattr(value, "untyped_storage"))
+
+
+def _bytes_of(value: Any, name: str) -> tuple[np.ndarray, tuple[int, int], int]:
+    """(uint8 view of the bytes the argument may reach, identity, offset of its first element)."""
+    if isinstance(value, np.ndarray):
+        if not value.flags.c_contiguous:
+            raise ValueError(f"{name}: a numpy array with strides {value.strides}; allowed: C-contiguous arrays")
+        if not value.flags.writeable:
+            value = value.copy()
+        data = value.reshape(-1).view(np.uint8) if value.size else np.zeros(0, np.uint8)
+        return data, (data.ctypes.data, data.nbytes), 0
+    import torch
+
+    if value.device.type != "cpu":
+        raise ValueError(f"{name}: a tensor on {value.device}; the emulator takes CPU tensors")
+    value = value.detach()
+    storage = value.untyped_storage()
+    start = value.storage_offset() * value.element_size()
+    if value.is_contiguous():  # strict bounds: just the tensor's own bytes
+        first, nbytes, skip = start, value.numel() * value.element_size(), 0
+    else:
+        first, nbytes, skip = 0, storage.nbytes(), start
+    raw = torch.empty(0, dtype=torch.uint8).set_(storage, first, (nbytes,), (1,)).numpy()
+    return raw, (storage.data_ptr() + first, nbytes), skip
+
+
+def launch(
+    compiled: Any,
+    grid: Sequence[int],
+    args: Sequence[Any],
+    memory: Memory,
+    *,
+    workgroups: Iterable[int] | None = None,
+    lds_bytes: int | None = None,
+    block: int | None = None,
+    layout: Sequence[tuple[int, int]] | None = None,
+    count: bool = False,
+    poison: bool = False,
+    races: bool = False,
+) -> RunResult:
+    """`run` on a memory that is already filled; pointers among `args` are addresses."""
+    from mxfp4lab.gfx950.checks import attach_checks
+
+    program, descriptor = compiled.program, compiled.descriptor
+    sizes = _grid(grid)
+    ids = _workgroup_ids(workgroups, sizes)
+    threads = block or descriptor.block_threads or 64 * getattr(compiled, "num_warps", 0)
+    if not threads or threads % LANES:
+        raise ValueError(f"block: {threads} work-items; allowed: a multiple of 64 up to 1024")
+    lds = _lds_bytes(compiled, lds_bytes)
+    if not 0 <= lds <= 163840:
+        raise ValueError(f"lds_bytes: {lds}; allowed: 0 to 163840")
+    signature = [e[1] if isinstance(e, (tuple, list)) else "" for e in getattr(compiled, "signature", ())]
+    kernarg = kernel_arguments(descriptor, args, sizes, threads, lds, layout, signature)
+    arguments = memory.add("kernel arguments", kernarg)
+    packet = memory.add("dispatch packet", _dispatch_packet(sizes, threads, descriptor, lds, arguments.base))
+
+    vgprs, agprs = _register_counts(program, descriptor)
+    flush = descriptor.mode.get("float_denorm_mode_32", 3) == 0
+    started = time.perf_counter()
+    result = RunResult(program.name, workgroups=len(ids), waves_per_workgroup=threads // LANES)
+    old_findings = len(memory.findings)
+    try:
+        with np.errstate(all="ignore"):
+            blocks = decode(program, Decoder(vgprs, lds, flush, memory))
+            checks = attach_checks(memory, program, count=count, poison=poison, races=races, lds_bytes=lds)
+            per_chunk = max(1, WAVES_PER_CHUNK // (threads // LANES))
+            executors = _run_chunks(
+                compiled, ids, per_chunk, sizes, threads, lds, vgprs + agprs, blocks, memory, arguments, packet, checks
+            )
+            del executors
+    except EmulationError as error:
+        error.kernel = error.kernel or program.name
+        raise
+    finally:
+        memory.observer.hooks[:] = [hook for hook in memory.observer.hooks if not getattr(hook, "of_launch", False)]
+    result.seconds = time.perf_counter() - started
+    _tally(result, program, blocks)
+    result.findings = list(memory.findings[old_findings:]) + checks.findings
+    result.counts = checks.counts
+    return result
+
+
+def _run_chunks(compiled, ids, per_chunk, sizes, threads, lds, planes, blocks, memory, arguments, packet, checks):
+    program, descriptor = compiled.program, compiled.descriptor
+    waiting: list[Executor] = []
+    pending = [ids[i : i + per_chunk] for i in range(0, len(ids), per_chunk)]
+    patience, rounds = PATIENCE, 0
+    while pending or waiting:
+        if pending:
+            chunk = Chunk(pending.pop(0), threads // LANES, planes, lds, descriptor.scratch_bytes)
+            _initial_registers(chunk, descriptor, sizes, threads, arguments, packet)
+            executor = Executor(program, blocks, chunk, memory)
+            executor.barrier_hooks.extend(checks.barrier_hooks)
+            checks.start(chunk)
+            if not executor.run(patience):
+                waiting.append(executor)
+            continue
+        # Every chunk has started; those left spin on what another one of them must do.
+        before = memory.progress
+        left = [executor for executor in waiting if not executor.run(patience)]
+        if len(left) == len(waiting) and memory.progress == before:
+            rounds += 1
+            if rounds >= 3:
+                raise left[0].deadlock()
+        else:
+            rounds = 0
+        waiting = left
+    return waiting
+
+
+def _grid(grid: Sequence[int]) -> tuple[int, int, int]:
+    sizes = tuple(int(n) for n in grid) + (1,) * (3 - len(grid))
+    if len(sizes) != 3 or any(not 1 <= n < 1 << 31 for n in sizes) or sizes[0] * sizes[1] * sizes[2] > 1 << 24:
+        raise ValueError(f"grid: {tuple(grid)}; allowed: one to three positive sizes, at most 2^24 workgroups in all")
+    return sizes
+
+
+def _workgroup_ids(workgroups: Iterable[int] | None, sizes: tuple[int, int, int]) -> np.ndarray:
+    total = sizes[0] * sizes[1] * sizes[2]
+    ids = np.arange(total) if workgroups is None else np.array(list(workgroups), np.int64)
+    if not ids.size or ids.min() < 0 or ids.max() >= total:
+        raise ValueError(f"workgroups: {ids[:8].tolist()}; allowed: linear ids 0 to {total - 1}, at least one")
+    return ids
+
+
+def _lds_bytes(compiled: Any, given: int | None) -> int:
+    if given is not None:
+        return int(given)
+    resources = getattr(compiled, "resources", None)
+    return int(getattr(resources, "lds_bytes", compiled.descriptor.lds_bytes))
+
+
+def _register_counts(program, descriptor: KernelDescriptor) -> tuple[int, int]:
+    """(vector, accumulation) registers to allocate: what the descriptor says and what the code names."""
+    highest = {"vgpr": descriptor.vgprs, "agpr": descriptor.agprs}
+    for instruction in program:
+        for operand in instruction.operands:
+            if operand.kind in highest:
+                highest[operand.kind] = max(highest[operand.kind], operand.index + operand.width)
+    return max(highest["vgpr"], 1), highest["agpr"]
+
+
+def kernel_arguments(
+    descriptor: KernelDescriptor,
+    args: Sequence[Any],
+    grid: tuple[int, int, int],
+    threads: int,
+    lds: int,
+    layout: Sequence[tuple[int, int]] | None,
+    signature: Sequence[str],
+) -> np.ndarray:
+    """The kernel-argument segment, uint8.
+
+    Explicit arguments come first, in order; Triton's own trailing pointers (scratch, profiling) that the caller does
+    not pass are null. Hidden arguments are filled from the launch.
+
+    Raises:
+        ValueError: too few or too many arguments, or one that does not fit its slot.
+    """
+    slots = [(a.offset, a.size, a.kind) for a in descriptor.args if not a.hidden]
+    if layout is not None:
+        slots = [(offset, size, "by_value") for offset, size in layout]
+    spare = [kind for _, _, kind in slots[len(args) :]]
+    if len(args) > len(slots) or len(spare) > 2 or any(kind != "global_buffer" for kind in spare):
+        raise ValueError(f"args: {len(args)} given; {descriptor.name} takes {len(slots)}")
+    hidden = [(a.offset, a.size, a.kind) for a in descriptor.args if a.hidden]
+    end = max((offset + size for offset, size, _ in (*slots, *hidden)), default=0)
+    segment = bytearray(
+        max(descriptor.kernarg_bytes, end, 4 * (descriptor.preload_offset + descriptor.preload_length), 16)
+    )
+    for position, (offset, size, _) in enumerate(slots):
+        value = args[position] if position < len(args) else None
+        kind = signature[position] if position < len(signature) else ""
+        segment[offset : offset + size] = encode_argument(value, size, kind, position)
+    implicit = {
+        "hidden_block_count_x": grid[0], "hidden_block_count_y": grid[1], "hidden_block_count_z": grid[2],
+        "hidden_group_size_x": threads, "hidden_group_size_y": 1, "hidden_group_size_z": 1,
+        "hidden_grid_dims": 3 if grid[2] > 1 else 2 if grid[1] > 1 else 1, "hidden_dynamic_lds_size": lds,
+    }  # fmt: skip
+    for offset, size, kind in hidden:
+        segment[offset : offset + size] = implicit.get(kind, 0).to_bytes(size, "little")
+    return np.frombuffer(segment, np.uint8)
+
+
+def encode_argument(value: Any, size: int, kind: str, position: int) -> bytes:
+    """Bytes of one argument in a slot of `size` bytes.
+
+    Raises:
+        ValueError: the value does not fit.
+    """
+    if value is None:
+        return bytes(size)
+    if isinstance(value, (bool, np.bool_)):
+        value = int(value)
+    form = _FORMATS.get(kind)
+    if isinstance(value, (float, np.floating)):
+        form = form if form in ("<f", "<d") else {4: "<f", 8: "<d", 2: "<e"}.get(size)
+        value = float(value)
+    elif isinstance(value, (int, np.integer)):
+        value = int(value)
+        if form in ("<f", "<d"):
+            value = float(value)
+        elif not -(1 << (8 * size - 1)) <= value < 1 << (8 * size):
+            raise ValueError(f"args[{position}]: {value} does not fit {size} bytes")
+        else:
+            return (value & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
+    else:
+        raise ValueError(
+            f"args[{position}]: a {type(value).__name__}; allowed: arrays, CPU tensors, int, float, bool, None"
+        )
+    if form is None or struct.calcsize(form) != size:
+        raise ValueError(f"args[{position}]: a float does not fit {size} bytes")
+    return struct.pack(form, value)
+
+
+def _dispatch_packet(grid, threads, descriptor: KernelDescriptor, lds: int, kernarg: int) -> np.ndarray:
+    """The AQL kernel dispatch packet (HSA runtime specification), for kernels that ask for it."""
+    packet = struct.pack(
+        "<HHHHHHIIIIIQQQQ", 2, 3, threads, 1, 1, 0, grid[0] * threads, grid[1], grid[2], descriptor.scratch_bytes, lds,
+        0, kernarg, 0, 0,
+    )  # fmt: skip
+    return np.frombuffer(bytearray(packet), np.uint8)
+
+
+def _initial_registers(
+    chunk: Chunk, descriptor: KernelDescriptor, grid, threads, arguments: Buffer, packet: Buffer
+) -> None:
+    """Registers as the hardware leaves them at a wave's first instruction."""
+    words = chunk.sfile.view(np.uint32).reshape(64, chunk.waves, 2)
+
+    def put(n: int, value) -> None:
+        words[n >> 1, :, n & 1] = value
+
+    def put_pair(n: int, value: int) -> None:
+        put(n, value & 0xFFFFFFFF)
+        put(n + 1, value >> 32)
+
+    segment = arguments.bytes.view(np.uint32)
+    for name, first, length in descriptor.user_sgpr_layout:
+        if name == "kernarg_segment_ptr":
+            put_pair(first, arguments.base)
+        elif name == "dispatch_ptr":
+            put_pair(first, packet.base)
+        elif name == "kernarg_preload":
+            for i in range(length):
+                put(first + i, segment[descriptor.preload_offset + i])
+    ids = chunk.workgroups[chunk.local_group]
+    place = (ids % grid[0], ids // grid[0] % grid[1], ids // (grid[0] * grid[1]))
+    at = descriptor.user_sgprs
+    for enabled, value in zip(descriptor.workgroup_ids, place, strict=True):
+        if enabled:
+            put(at, value)
+            at += 1
+    # v0 packs x | y << 10 | z << 20; blocks are one-dimensional, so y and z are 0
+    chunk.vfile[0] = chunk.wave_in_group[:, None] * LANES + np.arange(LANES)
+
+
+def _tally(result: RunResult, program, blocks) -> None:
+    for block in blocks.values():
+        if not block.hits:
+            continue
+        for position in range(block.first, block.end):
+            result.executed[position] = block.hits
+            name = classify(program[position].mnemonic)
+            result.by_class[name] = result.by_class.get(name, 0) + block.hits
+    result.wave_instructions = sum(result.by_class.values())
+    vector = sum(result.by_class.get(name, 0) for name in VECTOR_CLASSES)
+    result.lane_instructions = LANES * vector + result.wave_instructions - vector
+    result.findings = []
+
+
+__all__ = ["OutOfBounds", "RunResult", "launch", "run"]

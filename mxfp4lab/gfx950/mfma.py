@@ -1,0 +1,186 @@
+"""Matrix instructions: D = A B + C per wave.
+
+Every instruction forms its sum exactly (float64, or float32 where that is exact) and rounds to float32 once, when it
+adds C. Silicon may add in another order; the two agree wherever the sums are exact in float32, as they are for the
+task's inputs. EXEC is ignored, as the hardware does.
+
+Layouts (rows R = 16 or 32, k per instruction K): a lane holds row (A) or column (B) `lane % R` and the `R K / 64`
+consecutive k from `R K / 64 * (lane // R)`. D: for R = 16 register r of a lane is row `4 (lane // 16) + r`, column
+`lane % 16`; for R = 32 row `8 (r // 4) + 4 (lane // 32) + r % 4`, column `lane % 32`.
+Source: AMD CDNA4 ISA, "Matrix arithmetic instructions".
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mxfp4lab.gfx950.convert import E2M1_PAIRS
+from mxfp4lab.gfx950.errors import UnknownInstruction
+from mxfp4lab.gfx950.operands import constant_bits, slot
+from mxfp4lab.gfx950.state import LANES, Group
+from mxfp4lab.gfx950.vector import Decoder, Step, check_modifiers, destination, expect
+from mxfp4lab.isa import Instruction
+
+# byte of two e2m1 -> two float32 as one 8-byte item, so that a look-up moves both
+_PAIRS = np.ascontiguousarray(E2M1_PAIRS).view(np.float64)[:, 0]
+# Products of e2m1 are multiples of 1/4 up to 36: a sum of 128 of them, scaled by up to 2^9 apart, fits 24 bits.
+_EXACT_SPREAD = 9
+
+# mnemonic: (rows, k, element type)
+PLAIN = {
+    "v_mfma_f32_16x16x32_bf16": (16, 32, "bf16"), "v_mfma_f32_32x32x16_bf16": (32, 16, "bf16"),
+    "v_mfma_f32_16x16x16_bf16": (16, 16, "bf16"), "v_mfma_f32_32x32x8_bf16": (32, 8, "bf16"),
+    "v_mfma_f32_16x16x16_bf16_1k": (16, 16, "bf16"), "v_mfma_f32_32x32x8_bf16_1k": (32, 8, "bf16"),
+    "v_mfma_f32_16x16x16bf16_1k": (16, 16, "bf16"), "v_mfma_f32_32x32x8bf16_1k": (32, 8, "bf16"),
+    "v_mfma_f32_16x16x32_f16": (16, 32, "f16"), "v_mfma_f32_32x32x16_f16": (32, 16, "f16"),
+    "v_mfma_f32_16x16x16_f16": (16, 16, "f16"), "v_mfma_f32_32x32x8_f16": (32, 8, "f16"),
+    "v_mfma_f32_16x16x16f16": (16, 16, "f16"), "v_mfma_f32_32x32x8f16": (32, 8, "f16"),
+    "v_mfma_f32_16x16x4_f32": (16, 4, "f32"), "v_mfma_f32_32x32x2_f32": (32, 2, "f32"),
+    "v_mfma_f32_16x16x4f32": (16, 4, "f32"), "v_mfma_f32_32x32x2f32": (32, 2, "f32"),
+}  # fmt: skip
+SCALED = {"v_mfma_scale_f32_16x16x128_f8f6f4": (16, 128), "v_mfma_scale_f32_32x32x64_f8f6f4": (32, 64)}
+UNSCALED_FP4 = {"v_mfma_f32_16x16x128_f8f6f4": (16, 128), "v_mfma_f32_32x32x64_f8f6f4": (32, 64)}
+
+
+def _to_rows(planes: np.ndarray, rows: int) -> np.ndarray:
+    """Register planes [r, w, 64] -> [w, rows, 64 // rows, r]: each row's data by k group, registers in order."""
+    r, w, _ = planes.shape
+    return np.ascontiguousarray(planes.reshape(r, w, LANES // rows, rows).transpose(1, 3, 2, 0))
+
+
+def _from_result(result: np.ndarray, rows: int) -> np.ndarray:
+    """[w, rows, rows] -> register planes [rows * rows // 64, w, 64]."""
+    w = len(result)
+    if rows == 16:  # row 4 (lane // 16) + r
+        return result.reshape(w, 4, 4, 16).transpose(2, 0, 1, 3).reshape(4, w, LANES)
+    return result.reshape(w, 4, 2, 4, 32).transpose(1, 3, 0, 2, 4).reshape(16, w, LANES)
+
+
+def build_mfma(instruction: Instruction, decoder: Decoder) -> Step:
+    """Closure of a scaled FP4, bf16, f16 or f32 MFMA."""
+    name = instruction.mnemonic
+    scaled = name in SCALED
+    fp4 = scaled or name in UNSCALED_FP4
+    rows, k = (SCALED if scaled else UNSCALED_FP4)[name] if fp4 else PLAIN[name][:2]
+    expect(instruction, 6 if scaled else 4)
+    if fp4:
+        check_modifiers(instruction, ("cbsz", "blgp", "op_sel", "op_sel_hi"))
+        formats = {0: "fp8", 1: "bf8", 2: "fp6", 3: "bf6", 4: "fp4"}
+        for key in ("cbsz", "blgp"):
+            if instruction.modifier(key, 0) != 4:
+                given = instruction.modifier(key, 0)
+                raise UnknownInstruction(
+                    instruction, f"{key}:{given} ({formats.get(given, '?')}; only fp4 is known) in"
+                )
+        if not scaled and (instruction.modifier("op_sel") or instruction.modifier("op_sel_hi")):
+            raise UnknownInstruction(instruction, "op_sel in")
+        width = 4
+    else:
+        check_modifiers(instruction)
+        kind = PLAIN[name][2]
+        width = rows * k // LANES // (1 if kind == "f32" else 2)
+    results = rows * rows // LANES
+    d = destination(instruction, decoder, width=results)
+    a, b = (_planes(instruction, i, width, decoder) for i in (1, 2))
+    add = _addend(instruction, results, decoder)
+    if fp4:
+        scales = [_scale_bytes(instruction, i, decoder) for i in (0, 1)] if scaled else [None, None]
+        product = lambda g: _product_fp4(g, rows, a(g), b(g), *scales)  # noqa: E731
+    else:
+        to_float = _TO_FLOAT[kind]
+        product = lambda g: _product(rows, to_float(_to_rows(a(g), rows)), to_float(_to_rows(b(g), rows)))  # noqa: E731
+
+    def run(g: Group) -> None:
+        planes = _from_result(product(g), rows)
+        total = add(g, planes)
+        target = g.chunk.vfile[d : d + results, g.first : g.last].view(np.float32)
+        if g.wm is None:
+            np.copyto(target, total, casting="unsafe")
+        else:
+            np.copyto(target, total, where=g.wm[None, :, None], casting="unsafe")
+
+    return run
+
+
+def _planes(instruction: Instruction, position: int, width: int, decoder: Decoder):
+    operand = instruction.operands[position]
+    # An f8f6f4 operand in fp4 occupies four registers; some printers name eight, of which the last four are not read.
+    if operand.kind not in ("vgpr", "agpr") or operand.width not in (width, 8 if width == 4 else width):
+        raise UnknownInstruction(instruction, f"operand {operand} in")
+    n = slot(operand, decoder.accum)
+    return lambda g: g.chunk.vfile[n : n + width, g.first : g.last]
+
+
+def _addend(instruction: Instruction, results: int, decoder: Decoder):
+    """Closure(g, product planes) -> sum with C, rounded to float32 once."""
+    operand = instruction.operands[3]
+    if operand.neg or operand.abs:
+        raise UnknownInstruction(instruction, f"operand {operand} in")
+    if operand.kind == "const":
+        value = np.array(constant_bits(operand, 32, instruction), np.uint32).view(np.float32)
+        return lambda g, planes: planes + value
+    if operand.kind not in ("vgpr", "agpr") or operand.width != results:
+        raise UnknownInstruction(instruction, f"operand {operand} in")
+    n = slot(operand, decoder.accum)
+    return lambda g, planes: planes + g.chunk.vfile[n : n + results, g.first : g.last].view(np.float32)
+
+
+def _scale_bytes(instruction: Instruction, which: int, decoder: Decoder):
+    """Closure of the e8m0 byte per lane, [w, 64] int16: op_sel + 2 op_sel_hi choose the byte of the scale register."""
+    low = instruction.modifier("op_sel", (0, 0, 0))
+    high = instruction.modifier("op_sel_hi", (1, 1, 1))
+    byte = low[which] + 2 * high[which]
+    operand = instruction.operands[4 + which]
+    if operand.kind == "const":
+        value = constant_bits(operand, 32, instruction) >> 8 * byte & 255
+        fixed = np.full((1, LANES), value, np.int16)
+        return lambda g: np.broadcast_to(fixed, (g.w, LANES))
+    if operand.kind not in ("vgpr", "agpr") or operand.width != 1:
+        raise UnknownInstruction(instruction, f"operand {operand} in")
+    n = slot(operand, decoder.accum)
+    return lambda g: g.U[n].view(np.uint8)[:, byte::4].astype(np.int16)
+
+
+def _product_fp4(g: Group, rows: int, a_planes, b_planes, a_scale, b_scale) -> np.ndarray:
+    """[w, rows, rows] sums of products; float32 where exact in it, else float64."""
+    w, groups = g.w, LANES // rows
+    a = _PAIRS.take(_to_rows(a_planes, rows).view(np.uint8)).view(np.float32)  # [w, rows, groups, 32]
+    b = _PAIRS.take(_to_rows(b_planes, rows).view(np.uint8)).view(np.float32)
+    if a_scale is None:
+        a, b = (x.reshape(w, rows, groups * 32) for x in (a, b))
+        return np.matmul(a, b.transpose(0, 2, 1))
+    sa, sb = a_scale(g), b_scale(g)
+    low = int(sa.min()) + int(sb.min())
+    high = int(sa.max()) + int(sb.max())
+    by_row = [s.reshape(w, groups, rows).transpose(0, 2, 1)[..., None] for s in (sa, sb)]
+    if high - low <= _EXACT_SPREAD and low > 254 - 100 and high < 254 + 100:
+        a *= _POWER32.take(by_row[0])
+        b *= _POWER32.take(by_row[1])
+    else:
+        a, b = a * _POWER64.take(by_row[0]), b * _POWER64.take(by_row[1])
+    a, b = (x.reshape(w, rows, groups * 32) for x in (a, b))
+    return np.matmul(a, b.transpose(0, 2, 1))
+
+
+_POWER64 = np.ldexp(np.float64(1), np.arange(256) - 127)
+_POWER64[255] = np.nan  # e8m0 255 is NaN
+with np.errstate(all="ignore"):
+    _POWER32 = _POWER64.astype(np.float32)
+
+
+def _product(rows: int, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """[w, rows, k] float64 each -> [w, rows, rows]: products of bf16, f16 or f32 are exact in float64."""
+    return np.matmul(a.reshape(len(a), rows, -1), b.reshape(len(b), rows, -1).transpose(0, 2, 1))
+
+
+def _bf16(words: np.ndarray) -> np.ndarray:
+    halves = words.view(np.uint16).astype(np.uint32) << np.uint32(16)
+    return halves.view(np.float32).astype(np.float64)
+
+
+_TO_FLOAT = {
+    "bf16": _bf16,
+    "f16": lambda words: words.view(np.float16).astype(np.float64),
+    "f32": lambda words: words.view(np.float32).astype(np.float64),
+}
+BUILDERS = dict.fromkeys((*PLAIN, *SCALED, *UNSCALED_FP4), build_mfma)

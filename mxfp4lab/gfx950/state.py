@@ -1,0 +1,178 @@
+"""Architectural state of a chunk of waves, and the view of it that a group of waves at one pc executes on.
+
+Waves are numbered wave-in-workgroup first (`wave = wave_in_group * workgroups + workgroup`), so that waves which branch
+apart by their number form a contiguous range. A vector register is one contiguous `[waves, 64]` uint32 plane; scalar
+registers are kept as 64-bit pairs, `[64, waves]` uint64, whose halves are strided views.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+LANES = 64
+ALL_LANES = np.uint64(0xFFFFFFFFFFFFFFFF)
+EXEC_PAIR = 63
+VCC_PAIR = 53
+
+
+def unpack_mask(pairs: np.ndarray) -> np.ndarray:
+    """[w] uint64 lane masks -> [w, 64] bool."""
+    bits = np.unpackbits(np.ascontiguousarray(pairs).view(np.uint8), bitorder="little")
+    return bits.reshape(len(pairs), LANES).view(bool)
+
+
+def pack_mask(lanes: np.ndarray) -> np.ndarray:
+    """[w, 64] bool -> [w] uint64."""
+    return np.packbits(lanes, bitorder="little").view(np.uint64)
+
+
+class Chunk:
+    """Registers, LDS and scratch of a set of workgroups that execute together.
+
+    Args:
+        workgroups: linear workgroup ids, [n].
+        waves_per_group: waves per workgroup.
+        vgprs: planes of the vector file, accumulation registers included.
+        lds_bytes: LDS per workgroup.
+        scratch_bytes: private memory per lane.
+    """
+
+    def __init__(self, workgroups: np.ndarray, waves_per_group: int, vgprs: int, lds_bytes: int, scratch_bytes: int):
+        self.workgroups = workgroups
+        self.waves_per_group = waves_per_group
+        self.lds_bytes = lds_bytes
+        n = len(workgroups)
+        self.waves = n * waves_per_group
+        self.wave_in_group = np.repeat(np.arange(waves_per_group), n)
+        self.local_group = np.tile(np.arange(n), waves_per_group)
+        self.vfile = np.zeros((vgprs, self.waves, LANES), np.uint32)
+        self.sfile = np.zeros((64, self.waves), np.uint64)
+        self.sfile[EXEC_PAIR] = ALL_LANES
+        self.scc = np.zeros(self.waves, bool)
+        self.lds_row = -(-(lds_bytes + 16) // 16) * 16
+        self.lds = np.zeros(n * self.lds_row, np.uint8)
+        self.scratch = np.zeros((-(-scratch_bytes // 4), self.waves, LANES), np.uint32)
+        self._views: dict[tuple[int, int], Views] = {}
+
+    def views(self, first: int, last: int) -> Views:
+        """Register views of waves first..last-1, made once."""
+        found = self._views.get((first, last))
+        if found is None:
+            if len(self._views) > 256:
+                self._views.clear()
+            found = self._views[first, last] = Views(self, first, last)
+        return found
+
+    def describe(self, wave: int) -> tuple[int, int]:
+        """(wave within its workgroup, linear workgroup id) of a wave of this chunk."""
+        return int(self.wave_in_group[wave]), int(self.workgroups[self.local_group[wave]])
+
+
+class Views:
+    """Views of a contiguous range of waves, by type: lists indexed by register number."""
+
+    def __init__(self, chunk: Chunk, first: int, last: int) -> None:
+        planes = chunk.vfile[:, first:last]
+        self.U = list(planes)
+        self.I = list(planes.view(np.int32))
+        self.F = list(planes.view(np.float32))
+        pairs = chunk.sfile[:, first:last]
+        self.Q = list(pairs)
+        self.QI = list(pairs.view(np.int64))
+        halves = chunk.sfile.view(np.uint32).reshape(64, chunk.waves, 2)[:, first:last]
+        self.S = [halves[n >> 1, :, n & 1] for n in range(128)]
+        self.SI = [view.view(np.int32) for view in self.S]
+        self.SB = [view[:, None] for view in self.S]
+        self.SBI = [view[:, None] for view in self.SI]
+        self.SBF = [view.view(np.float32)[:, None] for view in self.S]
+        self.scc = chunk.scc[first:last]
+        self.lds_base = (chunk.local_group[first:last] * chunk.lds_row)[:, None]
+        self.scratch = chunk.scratch[:, first:last]
+
+
+class Group:
+    """Waves of a chunk that stand at one pc. Everything an instruction's closure needs hangs on it.
+
+    Attributes:
+        waves: sorted wave numbers; n of them, within the range first..last.
+        wm: None where the range is exactly the waves, else [w] bool.
+        full: every lane of every wave of the range is on: results go straight into the registers.
+        exec: [w, 64] bool lane masks (valid where not full).
+        mask: `exec` restricted to the group's waves: where results may be written.
+    """
+
+    __slots__ = (
+        "F",
+        "I",
+        "Q",
+        "QI",
+        "S",
+        "SB",
+        "SBF",
+        "SBI",
+        "SI",
+        "U",
+        "chunk",
+        "exec",
+        "first",
+        "full",
+        "last",
+        "lds_base",
+        "mask",
+        "n",
+        "pc",
+        "scc",
+        "scratch",
+        "w",
+        "waves",
+        "wm",
+    )  # fmt: skip
+
+    def __init__(self, chunk: Chunk, pc: int, waves: np.ndarray) -> None:
+        self.chunk, self.pc, self.waves = chunk, pc, waves
+        self.n = len(waves)
+        self.first, self.last = int(waves[0]), int(waves[-1]) + 1
+        self.w = self.last - self.first
+        self.wm = None
+        if self.w != self.n:
+            self.wm = np.zeros(self.w, bool)
+            self.wm[waves - self.first] = True
+        views = chunk.views(self.first, self.last)
+        for name in ("U", "I", "F", "Q", "QI", "S", "SI", "SB", "SBI", "SBF", "scc", "lds_base", "scratch"):
+            setattr(self, name, getattr(views, name))
+        self.refresh_exec()
+
+    def refresh_exec(self) -> None:
+        """Re-read the lane masks after EXEC changed."""
+        pairs = self.Q[EXEC_PAIR]
+        if self.wm is None and pairs.min() == ALL_LANES:
+            self.full, self.exec, self.mask = True, None, None
+            return
+        self.full = False
+        self.exec = unpack_mask(pairs)
+        self.mask = self.exec if self.wm is None else self.exec & self.wm[:, None]
+
+    def lanes(self) -> np.ndarray:
+        """[w, 64] bool of active lanes, of the group's waves only."""
+        return np.ones((self.w, LANES), bool) if self.full else self.mask
+
+    def put_scalar(self, n: int, value: np.ndarray) -> None:
+        """Write SGPR n of every wave of the group."""
+        np.copyto(self.S[n], value, where=True if self.wm is None else self.wm, casting="unsafe")
+
+    def put_pair(self, pair: int, value: np.ndarray) -> None:
+        """Write the 64-bit pair 2*pair, 2*pair+1."""
+        np.copyto(self.Q[pair], value, where=True if self.wm is None else self.wm, casting="unsafe")
+        if pair == EXEC_PAIR:
+            self.refresh_exec()
+
+    def put_scc(self, value: np.ndarray) -> None:
+        np.copyto(self.scc, value, where=True if self.wm is None else self.wm)
+
+    def put_mask(self, pair: int, lanes: np.ndarray) -> None:
+        """Write a [w, 64] bool as a lane mask; lanes that are off give 0."""
+        if np.shape(lanes) != (self.w, LANES):
+            lanes = np.broadcast_to(lanes, (self.w, LANES))
+        if not self.full:
+            lanes = lanes & self.exec
+        self.put_pair(pair, pack_mask(lanes))
