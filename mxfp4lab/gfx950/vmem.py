@@ -97,9 +97,9 @@ class Target:
         offset = np.int64(self.offset)
 
         def base(g: Group) -> np.ndarray:
-            high = g.S[first + 1]
-            if np.count_nonzero(high >> np.uint32(16) & np.uint32(0x3FFF)):
-                raise UnknownInstruction(instruction, "buffer resource with a stride in")
+            # Without an index the stride plays no part: sizes stay in bytes unless the resource is swizzled (bit 31).
+            if np.count_nonzero(g.S[first + 1] >> np.uint32(31)):
+                raise UnknownInstruction(instruction, "swizzled buffer resource in")
             return (g.QI[first // 2] & np.int64((1 << 48) - 1))[:, None]
 
         def soffset_column(g: Group) -> np.ndarray:
