@@ -9,107 +9,23 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import random
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mxfp4lab import records, tune
 from mxfp4lab.config import GemmConfig, config_errors
+from mxfp4lab.gfx950 import OutOfBounds
 from mxfp4lab.plan import known_configs
-from mxfp4lab.records import Counts, LaunchCounts, Status
+from mxfp4lab.records import Counts, Status
 from mxfp4lab.shapes import TASK_SHAPES, Shape
-from mxfp4lab.toolchain import CompileError, PlanResult, Resources
+from mxfp4lab.toolchain import CompileError
 from mxfp4lab.tune.screens import kernel_facts, screen
 from mxfp4lab.tune.space import judge, neighbours
-
-SMALL = Shape(4, 2880, 512)
-
-
-@dataclass
-class Kernel:
-    """As much of a compiled kernel as a search looks at."""
-
-    name: str = "gemm"
-    spilled: int = 0
-    lds: int = 1024
-    scaled: int = 8
-    other: int = 0
-    hazards: tuple = ()
-    num_warps: int = 4
-
-    @property
-    def resources(self) -> Resources:
-        return Resources(96, 0, 40, self.spilled, 0, 0, self.lds, 4)
-
-    @property
-    def mfma(self) -> dict[str, int]:
-        return {"v_mfma_scale_f32_16x16x128_f8f6f4": self.scaled, "v_mfma_f32_16x16x32_bf16": self.other}
-
-
-class Tools:
-    """Stand-ins for compiler, emulator and model that remember what they were asked."""
-
-    def __init__(self, seed: int = 0) -> None:
-        self.compiled: list[str] = []
-        self.counted: list[str] = []
-        self.emulated: list[str] = []
-        self.stop_after = math.inf
-        self.version = "fake-1"
-        self.kernel = lambda config: Kernel(num_warps=config.num_warps)
-        self.error = lambda config: None
-        self.check = lambda config: tune.Check(Status.ok, "", 1.0, {"lane_instructions": 1})
-        self._order = random.Random(seed)
-
-    def compile_many(self, plans: list, workers: int | None) -> Iterator[PlanResult]:
-        order = list(range(len(plans)))
-        self._order.shuffle(order)  # results come in the order in which they are done
-        for index in order:
-            if len(self.compiled) >= self.stop_after:
-                raise KeyboardInterrupt
-            plan = plans[index]
-            self.compiled.append(f"{plan.variant}/{plan.config.config_id}")
-            error = self.error(plan.config)
-            compiled = SimpleNamespace(plan=plan, kernels=(self.kernel(plan.config),))
-            yield PlanResult(index, plan, None if error else compiled, error)
-
-    def count(self, compiled: Any) -> Counts:
-        plan = compiled.plan
-        self.counted.append(f"{plan.variant}/{plan.config.config_id}")
-        # A made-up cost with one best config, a function of the config alone.
-        config = plan.config
-        cost = 100 + abs(config.block_n - 64) + abs(config.block_k - 512) / 8 + 40 * (config.split_k - 1)
-        cost += 5 * config.num_warps + (7 if config.num_stages != 3 else 0) + len(plan.launches) * 500
-        launch = LaunchCounts(name="gemm", workgroups=9, waves_per_workgroup=config.num_warps, valu_per_wave=cost,
-                              mfma_per_wave=8)  # fmt: skip
-        return Counts(shape=plan.shape, launches=(launch,), split_k=config.split_k)
-
-    def predict(self, counts: Counts) -> Any:
-        time = counts.launches[0].valu_per_wave / 100
-        return SimpleNamespace(predicted_us=time, interval=(time * 0.9, time * 1.2), terms={"floor": time},
-                               model_version=self.version, extrapolated=False)  # fmt: skip
-
-    def verify(self, compiled: Any, seed: int) -> tune.Check:
-        self.emulated.append(f"{compiled.plan.variant}/{compiled.plan.config.config_id}")
-        return self.check(compiled.plan.config)
-
-    @property
-    def instruments(self) -> tune.Instruments:
-        return tune.Instruments(
-            compile_many=self.compile_many, count=self.count, predict=self.predict,
-            model_version=lambda: self.version, verify=self.verify, toolchain=lambda: {"triton": "fake"},
-            knobs=lambda: {"TRITON_DEFAULT_FP_FUSION": "1"},
-        )  # fmt: skip
-
-
-def search(out: Path, tools: Tools, **options: Any) -> tune.TuneResult:
-    options = {"budget": 40, "backend": "emulator", **options}
-    return tune.tune(SMALL, out=out, instruments=tools.instruments, **options)
+from tests.tune_fakes import SMALL, FakeGpu, Kernel, Tools, search
 
 
 def rows(out: Path) -> list[records.Trial]:
@@ -310,16 +226,16 @@ def test_compile_errors_are_rows_of_their_kind(tmp_path: Path) -> None:
 
 
 def test_an_access_out_of_bounds_while_counting_is_a_row(tmp_path: Path) -> None:
-    from mxfp4lab.gfx950 import OutOfBounds
-
     tools = Tools()
 
     def count(compiled: Any) -> Counts:
-        raise OutOfBounds("gemm: b_shuffle + 70: global_load_dwordx4, lane 3")
+        raise OutOfBounds(None, buffer="b_shuffle", byte_offset=70, buffer_bytes=64, address=70, access_bytes=16,
+                          kind="load", lane=3, wave=0, workgroup=0)  # fmt: skip
 
     tools.count = count
     result = search(tmp_path, tools, budget=3)
-    assert {t.status for t in rows(tmp_path)} == {Status.out_of_bounds} and result.pick is None
+    assert result.funnel.removed["out of bounds"] == 3 and result.pick is None
+    assert {t.status for t in rows(tmp_path)} - {Status.invalid} == {Status.out_of_bounds}
     again = Tools()
     again.count = count
     search(tmp_path, again, budget=3)
@@ -447,36 +363,6 @@ def test_the_pick_is_plain_json_with_its_evidence(tmp_path: Path) -> None:
 
 
 # -- a GPU ----------------------------------------------------------------------------------------------------------
-
-
-class FakeGpu:
-    """An executor whose clock reads a function of the config."""
-
-    arch, device, regime = "gfx950", "Test GPU", "leaderboard"
-
-    def __init__(self, separate: bool = True) -> None:
-        self.measured: list[str] = []
-        self.separate = separate
-        self.closed = False
-
-    def time(self, config: GemmConfig) -> float:
-        return 5 + config.block_n / 64 + config.num_warps / 10
-
-    def measure(self, plan: Any, compiled: Any) -> dict[str, Any]:
-        self.measured.append(plan.config.config_id)
-        if plan.config.block_n == 128:
-            return {"status": "timeout", "reason": "no answer in 10 s"}
-        if plan.config.block_n == 256:
-            return {"status": "incorrect", "reason": "C differs", "verified": "gpu", "bf16_identical": 0.5}
-        return {"status": "ok", "verified": "gpu", "bf16_identical": 1.0, "latency_us": self.time(plan.config),
-                "detail": {"n": 100}}  # fmt: skip
-
-    def compare(self, plans: list) -> tune.Comparison:
-        times = [self.time(plan.config) for plan in plans]
-        return tune.Comparison(tuple(sorted(range(len(plans)), key=times.__getitem__)), self.separate, tuple(times))
-
-    def close(self) -> None:
-        self.closed = True
 
 
 def test_with_a_gpu_the_outcome_is_a_measured_winner(tmp_path: Path) -> None:

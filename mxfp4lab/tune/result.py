@@ -128,8 +128,8 @@ class Pick:
         if self.latency_us is not None:
             return f"{self.shape}: {self.latency_us:.2f} us measured ({self.regime}, {self.device})."
         return (
-            f"{self.shape}: picked by a model ({self.model_version}: {self.predicted_us:.2f} us, not measured); C checked "
-            f"by executing its gfx950 code: {self.bf16_identical:.2%} of bf16 equal to the reference."
+            f"{self.shape}: picked by a model ({self.model_version}: {self.predicted_us:.2f} us, not measured); "
+            f"its gfx950 code was executed: {self.bf16_identical:.2%} of C's bf16 equal the reference."
         )
 
     def lines(self) -> list[tuple[str, Any]]:

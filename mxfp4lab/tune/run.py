@@ -462,7 +462,9 @@ def _as_proposed(
 
 
 def _emulation_status(error: Exception) -> Status:
-    return Status.out_of_bounds if type(error).__name__ == "OutOfBounds" else Status.runtime_error
+    from mxfp4lab.gfx950 import OutOfBounds
+
+    return Status.out_of_bounds if isinstance(error, OutOfBounds) else Status.runtime_error
 
 
 def _now() -> str:
