@@ -1,8 +1,8 @@
 """Kernels as a person would have written them for these configs: branches that no config takes are gone.
 
 A kernel here serves every variant; an exported file serves a few configs. Given all values that the compile-time
-constants of a kernel take in the file, this follows them through the kernel and the helpers it calls, drops what is never
-reached, writes constants that never change as literals, and keeps the comments of what stays.
+constants of a kernel take in the file, this follows them through the kernel and the helpers it calls, drops what is
+never reached, writes constants that never change as literals, and keeps the comments of what stays.
 """
 
 from __future__ import annotations
@@ -202,7 +202,8 @@ def _merge(
         name: value for name, value in bound.items() if not (isinstance(value, cst.Name) and value.value == name)
     }
     body = inner.body.visit(_Substitute(changes)) if changes else inner.body
-    about = " ".join(filter(None, [inner.get_docstring(), docstring]))
+    first = " ".join((inner.get_docstring() or "").split("\n\n")[0].split())
+    about = " ".join(filter(None, [first, docstring]))
     rest = [s for s in body.body if not _is_docstring(s)]
     if about:
         rest.insert(0, cst.parse_statement(f'"""{about}"""'))

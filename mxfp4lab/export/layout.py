@@ -33,7 +33,7 @@ def _one_line_parameters(parameters: cst.Parameters) -> cst.Parameters:
 
 
 def break_line(line: str, width: int = WIDTH) -> list[str]:
-    """Break one long line inside its widest bracket, filling the lines; a definition gets its bracket on a line alone."""
+    """Break a long line inside its widest bracket, filling the lines; a definition's bracket closes on its own line."""
     indent = len(line) - len(line.lstrip())
     if line.lstrip().startswith(("#", '"""')):
         return [line]

@@ -258,7 +258,7 @@ class _Evidence:
         )
         if formula is not None:
             step.formulas[name] = formula
-        else:  # follows the shape in a way of its own (a split that is clamped): right in each row, checked for the default
+        else:  # follows the shape in its own way (a clamped split): right in each row, checked for the default
             step.literals.append(name)
 
     def _dims(self, groups: list[list[Plan]], users: list[int], buffer: str, rank: int) -> tuple[int, list[Formula]]:

@@ -194,8 +194,9 @@ class _Writer:
             parts.append(self._adapt_text())
         launch = "on_this_gpu" if adapts else ""
         if self._choosing:
-            parts.append(CHOOSE.replace("@ROWS@", f"[{launch}(row) for row in CANDIDATES[shape]]" if launch else
-                                        "CANDIDATES[shape]").replace("@DEFAULT@", f"{launch}(DEFAULT)" if launch else "DEFAULT"))  # fmt: skip
+            rows = f"[{launch}(row) for row in CANDIDATES[shape]]" if launch else "CANDIDATES[shape]"
+            other = f"{launch}(DEFAULT)" if launch else "DEFAULT"
+            parts.append(CHOOSE.replace("@ROWS@", rows).replace("@DEFAULT@", other))
         else:
             lookup = "CONFIGS.get((M, N, K), DEFAULT)"
             parts.append(CUSTOM_KERNEL.replace("@ROW@", f"{launch}({lookup})" if launch else lookup))

@@ -38,8 +38,8 @@ def check_submission(
     Args:
         path: the file.
         mode: "test", "benchmark" or "leaderboard".
-        backend: "emulator" executes its kernels' gfx950 code on the CPU and counts; "gpu" runs and times it; "auto" takes
-            the GPU where torch sees one.
+        backend: "emulator" executes its kernels' gfx950 code on the CPU and counts; "gpu" runs and times it; "auto"
+            takes the GPU where torch sees one.
         shapes: only these, with the task's seeds; without them the task's cases for the mode.
         cases_file: case lines to use instead.
         against: "math" judges by exact arithmetic with nearest-even rounding (what current aiter gives), "aiter" by the

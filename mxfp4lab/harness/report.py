@@ -87,15 +87,15 @@ class CheckReport:
             said = case.error if case.status == "fail" else case.message
             lines.append(f"  {case.status}  {case.spec}" + (f"  {said}" if said else ""))
             if case.stats:
-                s = case.stats
+                mean, best, worst = (case.stats[name] / 1e3 for name in ("mean", "best", "worst"))
+                runs = int(case.stats["runs"])
                 lines.append(
-                    f"        {s['mean'] / 1e3:.2f} us mean of {int(s['runs'])} runs, best {s['best'] / 1e3:.2f}, worst {s['worst'] / 1e3:.2f} (measured)"
+                    f"        {mean:.2f} us mean of {runs} runs, best {best:.2f}, worst {worst:.2f} (measured)"
                 )
             elif case.launches:
                 each = ", ".join(str(n) for n in case.launches_per_call)
-                lines.append(
-                    f"        {case.calls} calls, launches per call {each}; {case.lane_instructions / 1e6:.1f} M lane-instructions (emulated, no time)"
-                )
+                executed = f"{case.lane_instructions / 1e6:.1f} M lane-instructions (emulated, no time)"
+                lines.append(f"        {case.calls} calls, launches per call {each}; {executed}")
             lines += [f"        warning: {w}" for w in case.warnings]
         lines += [f"  warning: {w}" for w in self.warnings]
         lines += [f"  note: {n}" for n in self.notes]
@@ -125,8 +125,9 @@ class CheckReport:
                 lines.append(f"  grid        {grid[0]} x {grid[1]} x {grid[2]} workgroups, {count} launches")
             if resources:
                 r = resources
+                registers = f"{r.vgprs} VGPRs, {r.agprs} AGPRs, {r.sgprs} SGPRs"
                 lines.append(
-                    f"  resources   {r.vgprs} VGPRs, {r.agprs} AGPRs, {r.sgprs} SGPRs, {r.lds_bytes} B LDS, {r.occupancy_waves_per_simd} waves per SIMD"
+                    f"  resources   {registers}, {r.lds_bytes} B LDS, {r.occupancy_waves_per_simd} waves per SIMD"
                 )
                 spilled = f"{r.spilled_vgprs} VGPRs, {r.spilled_sgprs} SGPRs, {r.scratch_bytes} B scratch"
                 lines.append(

@@ -101,7 +101,8 @@ class GpuMode(TorchFunctionMode):
             return self._move(name, func, args, kwargs)
         if name in ("numpy", "__array__") and args and isinstance(args[0], torch.Tensor) and on_gpu(args[0]):
             raise TypeError(
-                "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
+                "can't convert cuda:0 device type tensor to numpy. "
+                "Use Tensor.cpu() to copy the tensor to host memory first."
             )
         if name in ("pin_memory", "record_stream"):
             return args[0]

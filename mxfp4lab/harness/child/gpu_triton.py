@@ -82,7 +82,7 @@ class Launcher:
         self._signature = [entry for _, entry in _signature(src)]
         if getattr(metadata, "global_scratch_size", 0):
             raise LaunchRefused("the kernel needs global scratch memory, which the emulator backend does not give")
-        self._all = [kind for kind in src.signature.values()]
+        self._all = list(src.signature.values())
 
     def __call__(self, gx, gy, gz, queue, function, packed, launch_metadata, enter_hook, exit_hook, *args) -> None:
         driver = runtime_driver.active
@@ -153,7 +153,7 @@ class Gfx950Driver(DriverBase):
         self._link.ask(
             {
                 "op": "note",
-                "text": "a benchmark inside the submission was not timed: kernels are compiled, the first valid choice wins",
+                "text": "a benchmark inside the submission was not timed: the first choice that compiles wins",
             }
         )
         return [1.0] * len(quantiles) if quantiles is not None else 1.0

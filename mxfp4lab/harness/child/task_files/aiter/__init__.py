@@ -4,12 +4,11 @@ Results are those of the task's reference, not of AMD's machine code; every call
 """
 
 from . import dtypes
-from ._compute import note
 from .ops.gemm_op_a4w4 import gemm_a4w4, get_GEMM_config
 from .ops.quant import QuantType, get_triton_quant
 from .ops.shuffle import shuffle_weight
 
-ActivationType = None
+__all__ = ["QuantType", "dtypes", "gemm_a4w4", "gemm_a4w4_asm", "get_GEMM_config", "get_triton_quant", "shuffle_weight"]
 
 
 def gemm_a4w4_asm(
