@@ -10,8 +10,10 @@ from mxfp4lab.gfx950.errors import (
 )
 from mxfp4lab.gfx950.launch import RunResult, launch, run
 from mxfp4lab.gfx950.memory import Access, Memory
+from mxfp4lab.gfx950.plans import Emulation, count_plan, emulate_plan
 
 __all__ = [
-    "Access", "BarrierMismatch", "Deadlock", "EmulationError", "LdsOutOfRange", "Memory", "OutOfBounds", "RunResult",
-    "UnknownInstruction", "launch", "run",
+    "Access", "BarrierMismatch", "Deadlock", "Emulation", "EmulationError",
+    "LdsOutOfRange", "Memory", "OutOfBounds", "RunResult",
+    "UnknownInstruction", "count_plan", "emulate_plan", "launch", "run",
 ]  # fmt: skip

@@ -35,6 +35,7 @@ class Executor:
         self.steps = 0
         self.barriers = 0
         self.barrier_hooks: list = []
+        self.trace: list[tuple[int, int]] | None = None  # blocks that wave 0 ran, in order
 
     @property
     def done(self) -> bool:
@@ -81,6 +82,8 @@ class Executor:
             block = blocks[group.pc]
             ran += 1
             block.hits += group.n
+            if self.trace is not None and group.first == 0:
+                self.trace.append((block.first, block.end))
             try:
                 for step in block.steps:
                     step(group)

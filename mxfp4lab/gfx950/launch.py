@@ -179,8 +179,13 @@ def launch(
     count: bool = False,
     poison: bool = False,
     races: bool = False,
+    trace: list[tuple[int, int]] | None = None,
 ) -> RunResult:
-    """`run` on a memory that is already filled; pointers among `args` are addresses."""
+    """`run` on a memory that is already filled; pointers among `args` are addresses.
+
+    Args:
+        trace: takes the (first, end) instruction positions of the blocks that the first wave runs, in order.
+    """
     from mxfp4lab.gfx950.checks import attach_checks
 
     program, descriptor = compiled.program, compiled.descriptor
@@ -208,7 +213,19 @@ def launch(
             checks = attach_checks(memory, program, count=count, poison=poison, races=races, lds_bytes=lds)
             per_chunk = max(1, WAVES_PER_CHUNK // (threads // LANES))
             executors = _run_chunks(
-                compiled, ids, per_chunk, sizes, threads, lds, vgprs + agprs, blocks, memory, arguments, packet, checks
+                compiled,
+                ids,
+                per_chunk,
+                sizes,
+                threads,
+                lds,
+                vgprs + agprs,
+                blocks,
+                memory,
+                arguments,
+                packet,
+                checks,
+                trace,
             )
             del executors
     except EmulationError as error:
@@ -223,7 +240,9 @@ def launch(
     return result
 
 
-def _run_chunks(compiled, ids, per_chunk, sizes, threads, lds, planes, blocks, memory, arguments, packet, checks):
+def _run_chunks(
+    compiled, ids, per_chunk, sizes, threads, lds, planes, blocks, memory, arguments, packet, checks, trace
+):
     program, descriptor = compiled.program, compiled.descriptor
     waiting: list[Executor] = []
     pending = [ids[i : i + per_chunk] for i in range(0, len(ids), per_chunk)]
@@ -235,6 +254,7 @@ def _run_chunks(compiled, ids, per_chunk, sizes, threads, lds, planes, blocks, m
             executor = Executor(program, blocks, chunk, memory)
             executor.barrier_hooks.extend(checks.barrier_hooks)
             checks.start(chunk)
+            executor.trace, trace = trace, None
             if not executor.run(patience):
                 waiting.append(executor)
             continue

@@ -13,6 +13,18 @@ from mxfp4lab.gfx950.vector import Decoder, Step, check_modifiers, destination, 
 from mxfp4lab.isa import Instruction
 
 _FIFTEEN = np.uint16(15)
+
+
+def _maximum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """IEEE 754-2019 maximum: NaN if either is, and +0 above -0 (numpy may return either zero)."""
+    return np.where((a == b) & ~np.signbit(a), a, np.maximum(b, a))
+
+
+def _minimum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """IEEE 754-2019 minimum: NaN if either is, and -0 below +0."""
+    return np.where((a == b) & np.signbit(a), a, np.minimum(b, a))
+
+
 # mnemonic: (element type, sources, function); the function sees arrays of the element type
 PACKED16 = {
     "v_pk_add_u16": ("u16", 2, np.add), "v_pk_add_i16": ("i16", 2, np.add),
@@ -26,6 +38,8 @@ PACKED16 = {
     "v_pk_min_u16": ("u16", 2, np.minimum), "v_pk_min_i16": ("i16", 2, np.minimum),
     "v_pk_add_f16": ("f16", 2, np.add), "v_pk_mul_f16": ("f16", 2, np.multiply),
     "v_pk_max_f16": ("f16", 2, np.fmax), "v_pk_min_f16": ("f16", 2, np.fmin),
+    "v_pk_maximum3_f16": ("f16", 3, lambda a, b, c: _maximum(_maximum(a, b), c)),
+    "v_pk_minimum3_f16": ("f16", 3, lambda a, b, c: _minimum(_minimum(a, b), c)),
 }  # fmt: skip
 PACKED32 = {
     "v_pk_add_f32": (2, np.add), "v_pk_mul_f32": (2, np.multiply), "v_pk_fma_f32": (3, floats.fma),
