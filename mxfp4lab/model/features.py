@@ -28,6 +28,8 @@ class LaunchFeatures:
         valu_us, mfma_us: issue time of one wave alone on its SIMD.
         waves_per_simd: waves that the busiest SIMD works through, all rounds together; at least 1.
         waves_per_simd_mean: the same if the work were spread evenly over the busy CUs (below the former by the tail).
+        workgroup_waves_per_simd: waves of one workgroup on a SIMD; at least 1.
+        workgroups_per_cu: workgroups that the busiest CU works through.
         rounds: times that a CU has to refill, from what registers and LDS let it hold at once.
         read_mb: bytes that the busiest CU asks for in all rounds, narrow accesses counted as wide ones, 1e6.
         unique_mb: bytes that must come from memory at least once, 1e6.
@@ -44,6 +46,8 @@ class LaunchFeatures:
     mfma_us: float
     waves_per_simd: float
     waves_per_simd_mean: float
+    workgroup_waves_per_simd: float
+    workgroups_per_cu: int
     rounds: int
     read_mb: float
     unique_mb: float
@@ -103,6 +107,8 @@ def launch_features(launch: LaunchCounts, role: str, unique_bytes: float, partia
         mfma_us=hw.cycles_to_us(mfma_cycles),
         waves_per_simd=max(1.0, per_cu * simd_waves),
         waves_per_simd_mean=max(1.0, max(1.0, workgroups / hw.COMPUTE_UNITS) * simd_waves),
+        workgroup_waves_per_simd=max(1.0, simd_waves),
+        workgroups_per_cu=per_cu,
         rounds=-(-per_cu // resident),
         read_mb=max(read, accessed) * per_cu / 1e6,
         unique_mb=unique / 1e6,

@@ -1,13 +1,14 @@
 """The time formula: features of each launch and a handful of parameters in, named terms in microseconds out.
 
-    time = floor + sum over launches (second launch, waits, body, spills, partials)
-    body = sqrt(issue^2 + rest^2), rest = what of read the waits leave over
+    time = floor + sum over launches (second launch, body, spills, partials)
+    body = the longer of  sqrt(issue^2 + read^2)                of a CU with all its workgroups
+                     and  rounds (waits + sqrt(issue^2 + rest^2))  of one workgroup alone; rest: read beyond the waits
 
 `issue` is what the busiest SIMD has to issue: 4 cycles a VALU instruction, 16 or 32 an FP4 MFMA, for every wave that
 it works through. `read` is the time to bring the operands in: what one CU can pull (a rate, fitted; it stands for
 memory latency over the bytes that a CU keeps in flight) or what the chip can deliver to this many workgroups,
 whichever is longer. The two overlap: the root of the squares lies between full overlap (the larger) and none (the sum).
-`waits` are the round trips that the machine code itself does not cover; operands arrive during them, nothing is issued.
+`waits` are the round trips that the machine code itself does not cover: operands arrive, the workgroup issues nothing.
 """
 
 from __future__ import annotations
@@ -94,16 +95,24 @@ def launch_terms(f: LaunchFeatures, p: Parameters, regime: str) -> dict[str, flo
     tail = wave * p.sharing * (f.waves_per_simd - f.waves_per_simd_mean)
     issue = wave + shared + tail
 
+    memory = _from_memory(f, p, regime)
     rate = p.read_us_per_mb if regime == "harness" else p.device_read_us_per_mb
     from_l2 = f.read_mb * 1e6 / hw.L1_BYTES_PER_CYCLE / hw.CLOCK_HZ * 1e6
-    pulled = max(rate * _from_memory(f, p, regime) * f.read_mb, from_l2)
-    delivered = max(
+    pulled = max(rate * memory * f.read_mb, from_l2)
+    delivered = memory * max(
         f.unique_mb * 1e6 / (hw.HBM_BYTES_PER_S * f.share) * 1e6,
         f.fabric_mb * 1e6 / hw.FABRIC_BYTES_PER_S * 1e6,
-    ) * _from_memory(f, p, regime)
-    waits = p.wait_us * f.waits * f.rounds
-    read = max(max(pulled, delivered) - waits, 0.0)
-    not_hidden = math.hypot(issue, read) - issue
+    )
+    read = max(pulled, delivered)
+
+    # One workgroup cannot be faster than its own chain of waits and issue; a CU not than all that it has to issue and
+    # read. Workgroups that a CU holds together fill each other's waits.
+    waits = p.wait_us * f.waits
+    alone = wave * (1.0 + p.sharing * (f.workgroup_waves_per_simd - 1.0))
+    chain = f.rounds * (waits + math.hypot(alone, max(read / f.workgroups_per_cu - waits, 0.0)))
+    beyond_issue = max(chain, math.hypot(issue, read)) - issue
+    latency = min(waits * f.rounds, beyond_issue)
+    operands = beyond_issue - latency
 
     written = f.write_mb * 1e6 / (hw.HBM_BYTES_PER_S * f.share) * 1e6
     spills = p.spill_us * f.spill**SPILL_POWER * f.rounds
@@ -113,9 +122,9 @@ def launch_terms(f: LaunchFeatures, p: Parameters, regime: str) -> dict[str, flo
         "MFMA issue": p.issue_factor * f.mfma_us,
         "shared SIMD": shared,
         "tail": tail,
-        "operand reads": not_hidden if pulled >= delivered else 0.0,
-        "memory bandwidth": 0.0 if pulled >= delivered else not_hidden,
-        "memory latency": waits,
+        "operand reads": operands if pulled >= delivered else 0.0,
+        "memory bandwidth": 0.0 if pulled >= delivered else operands,
+        "memory latency": latency,
         "spills": spills,
         "partials": written,
     }
