@@ -146,6 +146,7 @@ class VariantTraits:
         scale_load: how B's scales are loaded unless the config says otherwise.
         needs_aiter: whether its GEMM is aiter's prebuilt code object.
         sliced: whether the waves of a workgroup divide K among them (Gluon, gfx950 only).
+        hopper: whether it multiplies exact bf16 values with Hopper's wgmma (sm_90 only).
     """
 
     a_mode: str
@@ -154,6 +155,7 @@ class VariantTraits:
     scale_load: str = "in_place"
     needs_aiter: bool = False
     sliced: bool = False
+    hopper: bool = False
 
 
 VARIANT_TRAITS: dict[str, VariantTraits] = {
@@ -166,7 +168,16 @@ VARIANT_TRAITS: dict[str, VariantTraits] = {
     "prequant_preshuffled": VariantTraits("prequant", "preshuffled", scale_load="by_tile"),
     "constexpr_preshuffled": VariantTraits("fused", "preshuffled", "constexpr", "by_tile"),
     "sliced_preshuffled": VariantTraits("fused", "preshuffled", "constexpr", sliced=True),
+    "hopper": VariantTraits("open", "rowmajor", "constexpr", "by_tile", hopper=True),
 }
+
+
+def runs_on(variant: str, arch: str) -> bool:
+    """Whether a variant is written for a target: prebuilt and MFMA kernels are gfx950's, wgmma is sm_90's."""
+    traits = VARIANT_TRAITS[variant]
+    if traits.hopper:
+        return arch == "sm_90"
+    return arch == "gfx950" or not (traits.needs_aiter or traits.sliced)
 
 
 def resolved_a_mode(config: GemmConfig, shape: Shape, traits: VariantTraits) -> str:
@@ -175,7 +186,7 @@ def resolved_a_mode(config: GemmConfig, shape: Shape, traits: VariantTraits) -> 
         return traits.a_mode
     if config.a_mode != "auto":
         return config.a_mode
-    return "fused" if shape.m <= 64 else "prequant"
+    return "fused" if shape.m <= (32 if traits.hopper else 64) else "prequant"
 
 
 def resolved_scale_load(config: GemmConfig, traits: VariantTraits) -> str:
@@ -249,6 +260,8 @@ def config_errors(
     if variant is not None:
         traits = VARIANT_TRAITS[variant]
         _check_variant(config, traits, variant, refuse)
+        if traits.hopper:
+            _check_hopper(config, arch, refuse)
         if traits.sliced:
             _check_sliced(config, arch, refuse)
         elif config.amax != CHOICES["amax"][0]:
@@ -385,3 +398,25 @@ def _check_sliced(config: GemmConfig, arch: str, refuse: Refuse) -> None:
             refuse(name, f"must be {DEFAULTS[name]!r} in sliced variants: {reason}")
     if config.specialize == "runtime":
         refuse("specialize", "must be 'auto' or 'constexpr' in sliced variants")
+
+
+def _check_hopper(config: GemmConfig, arch: str, refuse: Refuse) -> None:
+    """The variant for wgmma: decoded B is its register operand, and most of AMD's axes do not exist."""
+    if arch != "sm_90":
+        refuse("convert", f"no value works on {arch}: hopper is written for sm_90's wgmma and bf16 arithmetic")
+    # wgmma's M axis is 64 rows of B per four warps; other pairs decode rows twice or leave warps idle.
+    if config.num_warps not in (4, 8, 16) or config.block_n != 16 * config.num_warps:
+        refuse("block_n", "must be 64, 128 or 256 with 4, 8 or 16 warps in hopper: 64 rows of B per warp group")
+    if config.block_m < 16:
+        refuse("block_m", "must be 16 to 256 in hopper")
+    for name, reason in (
+            ("group_m", "row tiles are the slowest axis of the grid"), ("cache_modifier", "loads are async copies"),
+            ("accumulate", "always in place"), ("load_order", "the pipeline decides"), ("scale_load", "by tile"),
+            ("assume", "sizes are known"), ("row_tail", "always masked"), ("masks", "only where needed"),
+            ("offset_bits", "32"), ("split_order", "splits are the second axis of the grid"),
+            ("reduce_form", "the last program of a tile adds"), ("reduce_block_m", "it adds its own tile"),
+            ("reduce_block_n", "it adds its own tile"), ("reduce_num_warps", "it adds its own tile")):
+        if getattr(config, name) != DEFAULTS[name]:
+            refuse(name, f"must be {DEFAULTS[name]!r} in hopper: {reason}")
+    if config.specialize == "runtime":
+        refuse("specialize", "must be 'auto' or 'constexpr' in hopper")

@@ -15,6 +15,9 @@ long as A and B list them alike.
 
 Domain: finite ``|A| < 2**120`` and B scales up to ``2**32`` (byte 159). Decoded B carries ``2**-32``, which the
 epilogue takes back in fp32, so every e2m1 value times its scale is a normal or exact subnormal bf16 number.
+
+Tried on an H200 and left out: C instead of C^T tiles (decoded B then crosses shared memory), tiles of 128 k, and K
+divided among the warp groups of a program; none was faster where it counts.
 """
 import triton
 import triton.language as tl
@@ -151,26 +154,15 @@ def _row_order(i):
 
 
 @triton.jit
-def _factors(words, k, ROWS: tl.constexpr, BLOCK_K: tl.constexpr):
-    """Words of shuffled scales, int32, -> factors [ROWS, BLOCK_K / 4] bf16, one per 16-bit word of B.
-
-    ``words`` [ROWS / 32, 64 * chunks] covers 256 k per chunk. Byte ``2 i + h`` of word (c, r) of a chunk is row
-    ``16 h + r``, column ``4 i + c``. Rows come in `_row_order`. A tile of 128 k takes the half of its chunk that holds
-    ``k`` [ROWS / 32].
+def _factors(words, ROWS: tl.constexpr, BLOCK_K: tl.constexpr):
+    """Words of shuffled scales [ROWS / 32, BLOCK_K / 4] int32 -> factors [ROWS, BLOCK_K / 4] bf16, one per 16-bit
+    word of B, rows in `_row_order`. Byte ``2 i + h`` of word (c, r) is row ``16 h + r``, column ``4 i + c``.
     """
-    if BLOCK_K >= 256:
-        w = words.reshape([ROWS // 32, BLOCK_K // 256, 4, 2, 8])
-        f00, f10 = _factor_pair(w)
-        f01, f11 = _factor_pair(w >> 8)
-        f = tl.join(tl.join(f00, f10), tl.join(f01, f11))  # [group, chunk, c, r / 8, r % 8, i, h]
-        f = f.permute(0, 3, 6, 4, 1, 5, 2).reshape([ROWS, BLOCK_K // 32])
-    else:
-        half = words >> (k // 128 % 2 * 16)[:, None]
-        w = half.reshape([ROWS // 32, 4, 2, 8])
-        f0, _ = _factor_pair(w)
-        f1, _ = _factor_pair(w >> 8)
-        f = tl.join(f0, f1)  # [group, c, r / 8, r % 8, h]
-        f = f.permute(0, 2, 4, 3, 1).reshape([ROWS, BLOCK_K // 32])
+    w = words.reshape([ROWS // 32, BLOCK_K // 256, 4, 2, 8])
+    f00, f10 = _factor_pair(w)
+    f01, f11 = _factor_pair(w >> 8)
+    f = tl.join(tl.join(f00, f10), tl.join(f01, f11))  # [group, chunk, c, r / 8, r % 8, i, h]
+    f = f.permute(0, 3, 6, 4, 1, 5, 2).reshape([ROWS, BLOCK_K // 32])
     return tl.broadcast_to(f[:, :, None], [ROWS, BLOCK_K // 32, 8]).reshape([ROWS, BLOCK_K // 4])
 
 
@@ -186,19 +178,8 @@ def _prefetch_rows(row_pointers, first, count, LINES: tl.constexpr):
 
 
 @triton.jit
-def _sum_groups(x, GROUPS: tl.constexpr):
-    """[GROUPS, R, C] -> [R, C]. Halved by split, which moves whole vectors between warps; tl.sum moves scalars."""
-    x = x.permute(1, 2, 0)
-    if GROUPS == 4:
-        even, odd = tl.split(x.reshape([x.shape[0], x.shape[1], 2, 2]))
-        x = even + odd
-    first, second = tl.split(x)
-    return first + second
-
-
-@triton.jit
 def hopper_quantize(
-    a_ptr, out_ptr, M,
+    a_ptr, out_ptr, M: tl.constexpr,
     K: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr,
 ):
     """A [M, K] bf16 -> its MXFP4 values [M, K] bf16, k in the chunked order. Grid: (row blocks, k blocks)."""
@@ -216,132 +197,92 @@ def hopper_quantize(
 
 @triton.jit
 def hopper_gemm(
-    a_ptr, b_ptr, b_scale_ptr, c_ptr, partial_ptr, count_ptr, M,
-    N: tl.constexpr, K: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr, GROUPS: tl.constexpr,
-    NUM_STAGES: tl.constexpr, QUANTIZE_A: tl.constexpr, B_FIRST: tl.constexpr, WAIT: tl.constexpr,
-    EVEN_M: tl.constexpr, EVEN_N: tl.constexpr, PREFETCH_LINES: tl.constexpr,
+    a_ptr, b_ptr, b_scale_ptr, c_ptr, partial_ptr, count_ptr,
+    M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr,
+    NUM_STAGES: tl.constexpr, QUANTIZE_A: tl.constexpr, PREFETCH_LINES: tl.constexpr,
 ):
     """C = dequant(quant(A)) @ dequant(B)^T in one launch, split-K included.
 
     Args:
-        a_ptr: QUANTIZE_A: A [M, K] bf16; else its MXFP4 values [M, K] bf16 in the chunked order.
+        a_ptr: QUANTIZE_A: A [M, K] bf16; else its MXFP4 values [M, K] bf16 in the chunked order, written by
+            `hopper_quantize`, whose end is waited for under programmatic dependent launch.
         b_ptr: B_q [N, K / 2] uint8, row-major.
         b_scale_ptr: shuffled e8m0 scales, uint8.
         c_ptr: C [M, N] bf16.
-        partial_ptr: [tiles, SPLIT_K, tile] fp32 workspace, unused for SPLIT_K 1.
+        partial_ptr: [tiles, SPLIT_K, BLOCK_N, BLOCK_M] fp32 workspace, unused for SPLIT_K 1.
         count_ptr: [tiles] int32, zero before the first launch; every launch leaves it zero again.
 
-    B_FIRST computes C^T tiles (B rows are the M axis of wgmma and stay in registers). WAIT: A comes from
-    `hopper_quantize` under programmatic dependent launch. The last program to arrive at a tile adds the partials in
-    split order, so the result does not depend on arrival. Grid: (ceil(N / BLOCK_N), SPLIT_K, ceil(M / BLOCK_M)).
-
-    GROUPS splits K once more inside the program: tile row ``g * BLOCK_N + i`` is row i of B in the g-th part of K, and
-    likewise for A, and only the blocks of the product whose parts agree are kept. The tensor cores do GROUPS times the
-    work, but decoding B is what takes the time, and it spreads over GROUPS times the warps without being repeated.
+    A tile of C^T is computed: rows of B are the M axis of wgmma, so that decoded B goes to the tensor cores from
+    registers. The last program to arrive at a tile adds the partials in split order, so the result does not depend on
+    arrival. Grid: (ceil(N / BLOCK_N), SPLIT_K, ceil(M / BLOCK_M)).
     """
     tile_n = tl.program_id(0)
     split = tl.program_id(1)
     tile_m = tl.program_id(2)
-    SCALE_COLS: tl.constexpr = (K // 32 + 7) // 8 * 8
-    PARTS: tl.constexpr = SPLIT_K * GROUPS
-    STEPS: tl.constexpr = ((K + BLOCK_K - 1) // BLOCK_K + PARTS - 1) // PARTS
-    PART: tl.constexpr = STEPS * BLOCK_K
-    EVEN_K: tl.constexpr = PART * PARTS == K
-    CHUNKS: tl.constexpr = (BLOCK_K + 255) // 256
-    ROWS_N: tl.constexpr = GROUPS * BLOCK_N
-    ROWS_M: tl.constexpr = GROUPS * BLOCK_M
-    start = split * (GROUPS * PART)
-
-    index_n = tl.arange(0, ROWS_N)
-    rows_n = tile_n * BLOCK_N + _row_order(index_n % BLOCK_N)
-    k_n = start + index_n // BLOCK_N * PART
-    index_m = tl.arange(0, ROWS_M)
-    rows_m = tile_m * BLOCK_M + index_m % BLOCK_M
-    k_m = start + index_m // BLOCK_M * PART
-    index_s = tl.arange(0, ROWS_N // 32)
-    rows_s = tile_n * (BLOCK_N // 32) + index_s % (BLOCK_N // 32)
-    k_s = start + index_s // (BLOCK_N // 32) * PART
+    rows_n = tile_n * BLOCK_N + _row_order(tl.arange(0, BLOCK_N))
+    rows_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    groups = tile_n * (BLOCK_N // 32) + tl.arange(0, BLOCK_N // 32)
     words = tl.arange(0, BLOCK_K // 4)
     cols = tl.arange(0, BLOCK_K)
-    scale_words = tl.arange(0, 64 * CHUNKS)
+    SCALE_COLS: tl.constexpr = (K // 32 + 7) // 8 * 8
+    STEPS: tl.constexpr = (K + BLOCK_K - 1) // BLOCK_K
+    SPAN: tl.constexpr = (STEPS + SPLIT_K - 1) // SPLIT_K * BLOCK_K
+    EVEN_M: tl.constexpr = M % BLOCK_M == 0
+    EVEN_N: tl.constexpr = N % BLOCK_N == 0
+    EVEN_K: tl.constexpr = SPAN * SPLIT_K == K
+    start = split * SPAN
 
     # Wider elements than the buffers': four nibbles of B, four scales or four bf16 of A are handled as one.
-    b_row = b_ptr.to(tl.pointer_type(tl.uint16)) + (rows_n * (K // 4) + k_n // 4)[:, None] + words[None, :]
-    scale_row = b_scale_ptr.to(tl.pointer_type(tl.int32)) + (rows_s * (SCALE_COLS * 8))[:, None] + scale_words[None, :]
+    b_row = b_ptr.to(tl.pointer_type(tl.uint16)) + rows_n[:, None] * (K // 4) + words[None, :]
+    scale_row = b_scale_ptr.to(tl.pointer_type(tl.int32)) + groups[:, None] * (SCALE_COLS * 8) + words[None, :]
     if QUANTIZE_A:
-        a_row = a_ptr.to(tl.pointer_type(tl.int64)) + (rows_m * (K // 4) + k_m // 4)[:, None] + words[None, :]
+        a_row = a_ptr.to(tl.pointer_type(tl.int64)) + rows_m[:, None] * (K // 4) + words[None, :]
     else:
-        a_row = a_ptr + (rows_m * K + k_m)[:, None] + cols[None, :]
-    if WAIT:
+        a_row = a_ptr + rows_m[:, None] * K + cols[None, :]
         # B does not depend on the quantize kernel: fetch it from memory while that one runs.
-        if PREFETCH_LINES > 0:
-            lines = tl.minimum(GROUPS * PART // 256, K // 256 - start // 256)
-            b_lines = tl.where(rows_n < N, rows_n, 0) * (K // 2)
-            _prefetch_rows(b_ptr + b_lines, start // 256, lines, PREFETCH_LINES)
-            _prefetch_rows(b_scale_ptr + rows_s * (SCALE_COLS * 32), start // 128, 2 * lines, 2 * PREFETCH_LINES)
+        lines = tl.minimum(SPAN // 256, K // 256 - start // 256)
+        b_lines = tl.where(rows_n < N, rows_n, 0) * (K // 2)
+        _prefetch_rows(b_ptr + b_lines, start // 256, lines, PREFETCH_LINES)
+        _prefetch_rows(b_scale_ptr + groups * (SCALE_COLS * 32), start // 128, 2 * lines, 2 * PREFETCH_LINES)
         gdc_wait()
-    if B_FIRST:
-        acc = tl.zeros([ROWS_N, ROWS_M], tl.float32)
-    else:
-        acc = tl.zeros([ROWS_M, ROWS_N], tl.float32)
 
-    for step in tl.range(0, PART, BLOCK_K, num_stages=NUM_STAGES):
+    acc = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
+    for step in tl.range(0, SPAN, BLOCK_K, num_stages=NUM_STAGES):
+        k = start + step
+        word = k // 4 + words[None, :]
         if EVEN_K and EVEN_N:
-            b = tl.load(b_row + step // 4)
+            b = tl.load(b_row + k // 4)
         else:
-            inside = (rows_n[:, None] < N) & ((k_n + step)[:, None] + words[None, :] * 4 < K)
-            b = tl.load(b_row + step // 4, mask=inside, other=0)
-        chunk = ((k_s + step) // 256 * 64)[:, None]
+            b = tl.load(b_row + k // 4, mask=(rows_n[:, None] < N) & (word < K // 4), other=0)
         if EVEN_K:
-            scales = tl.load(scale_row + chunk)
+            scales = tl.load(scale_row + k // 4)
         else:
-            scales = tl.load(scale_row + chunk, mask=chunk + scale_words[None, :] < SCALE_COLS * 8, other=0)
+            scales = tl.load(scale_row + k // 4, mask=word < SCALE_COLS * 8, other=0)
         if QUANTIZE_A:
             if EVEN_K and EVEN_M:
-                raw = tl.load(a_row + step // 4)
+                raw = tl.load(a_row + k // 4)
             else:
-                inside_a = (rows_m[:, None] < M) & ((k_m + step)[:, None] + words[None, :] * 4 < K)
-                raw = tl.load(a_row + step // 4, mask=inside_a, other=0)
-            a = _quantize_dequantize(raw, ROWS_M, BLOCK_K // 4)
+                raw = tl.load(a_row + k // 4, mask=(rows_m[:, None] < M) & (word < K // 4), other=0)
+            a = _quantize_dequantize(raw, BLOCK_M, BLOCK_K // 4)
         else:
             if EVEN_K and EVEN_M:
-                a = tl.load(a_row + step)
+                a = tl.load(a_row + k)
             else:
-                inside_a = (rows_m[:, None] < M) & ((k_m + step)[:, None] + cols[None, :] < K)
-                a = tl.load(a_row + step, mask=inside_a, other=0.0)
-        factor = _factors(scales, k_s + step, ROWS_N, BLOCK_K)
+                a = tl.load(a_row + k, mask=(rows_m[:, None] < M) & (k + cols[None, :] < K), other=0.0)
+        factor = _factors(scales, BLOCK_N, BLOCK_K)
         if not EVEN_K:  # padding of the scales may hold anything
-            factor = tl.where((k_n + step)[:, None] + words[None, :] * 4 < K, factor, 0.0)
+            factor = tl.where(word < K // 4, factor, 0.0)
         b0, b1, b2, b3 = _decode_e2m1(b, factor)
-        value = _chunked(b0, b1, b2, b3, ROWS_N, BLOCK_K // 4)
-        if B_FIRST:
-            acc = tl.dot(value, a.T, acc)
-        else:
-            acc = tl.dot(a, value.T, acc)
+        acc = tl.dot(_chunked(b0, b1, b2, b3, BLOCK_N, BLOCK_K // 4), a.T, acc)
 
-    if GROUPS > 1:
-        part = tl.arange(0, GROUPS)
-        same = part[:, None, None, None] == part[None, None, :, None]
-        if B_FIRST:
-            acc = acc.reshape([GROUPS, BLOCK_N, GROUPS, BLOCK_M])
-        else:
-            acc = acc.reshape([GROUPS, BLOCK_M, GROUPS, BLOCK_N])
-        acc = _sum_groups(tl.sum(tl.where(same, acc, 0.0), 2), GROUPS)
-    out_n = tile_n * BLOCK_N + _row_order(tl.arange(0, BLOCK_N))
-    out_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
-    if B_FIRST:
-        c_offsets = out_m[None, :] * N + out_n[:, None]
-        c_mask = (out_m[None, :] < M) & (out_n[:, None] < N)
-        place = tl.arange(0, BLOCK_N)[:, None] * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
-    else:
-        c_offsets = out_m[:, None] * N + out_n[None, :]
-        c_mask = (out_m[:, None] < M) & (out_n[None, :] < N)
-        place = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    c_offsets = rows_m[None, :] * N + rows_n[:, None]
+    c_mask = (rows_m[None, :] < M) & (rows_n[:, None] < N)
     if SPLIT_K == 1:
         tl.store(c_ptr + c_offsets, (acc * 4294967296.0).to(tl.bfloat16), mask=c_mask)
     else:
         tile = tile_m * tl.num_programs(0) + tile_n
+        place = tl.arange(0, BLOCK_N)[:, None] * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
         partial = partial_ptr + tile * (SPLIT_K * BLOCK_M * BLOCK_N) + place
         tl.store(partial + split * (BLOCK_M * BLOCK_N), acc)
         tl.debug_barrier()

@@ -82,7 +82,7 @@ def build_gemm(config: GemmConfig, shape: Shape, arch: str, variant: str) -> Pla
     if arch == "gfx950":
         options |= {"waves_per_eu": config.waves_per_eu, "matrix_instr_nonkdim": config.matrix_instr_nonkdim}
     programs = ceil_div(m, config.block_m) * ceil_div(n, config.block_n) * split
-    launches.append(_launch(fn, (programs, 1, 1), pointers, {"M": m, "N": n, "K": k}, constants, options))
+    launches.append(launch(fn, (programs, 1, 1), pointers, {"M": m, "N": n, "K": k}, constants, options))
     if split > 1:
         launches.append(reduce_launch(config, shape, split, offset_bits))
     return Plan(variant, config, shape, arch, tuple(buffers), tuple(launches))
@@ -101,7 +101,7 @@ def build_sliced(config: GemmConfig, shape: Shape, arch: str, variant: str) -> P
     grid = (ceil_div(shape.m, config.block_m) * ceil_div(shape.n, config.block_n) * split, 1, 1)
     options = {"num_warps": config.num_warps, "waves_per_eu": config.waves_per_eu}
     sizes = {"M": shape.m, "N": shape.n, "K": shape.k}
-    launches = [_launch(sliced.gemm_sliced, grid, pointers, sizes, constants, options)]
+    launches = [launch(sliced.gemm_sliced, grid, pointers, sizes, constants, options)]
     buffers = list(input_buffers(shape))
     if split > 1:
         buffers.append(Buffer("partial", (split, shape.m, shape.n), "f32", "workspace"))
@@ -116,7 +116,7 @@ def quantize_launch(config: GemmConfig, shape: Shape, arch: str, constexpr: bool
     pointers = [("a_ptr", Ref("a")), ("a_q_ptr", Ref("a_q")), ("a_scale_ptr", Ref("a_scale"))]
     grid = (ceil_div(shape.m, config.quant_block_m), ceil_div(shape.k, config.quant_block_k), 1)
     fn = quantize.quantize_rows_constexpr if constexpr else quantize.quantize_rows
-    return _launch(fn, grid, pointers, {"M": shape.m, "K": shape.k}, constants, {"num_warps": config.quant_num_warps})
+    return launch(fn, grid, pointers, {"M": shape.m, "K": shape.k}, constants, {"num_warps": config.quant_num_warps})
 
 
 def quantize_shuffle_launch(config: GemmConfig, shape: Shape, offset_bits: int) -> TritonLaunch:
@@ -129,7 +129,7 @@ def quantize_shuffle_launch(config: GemmConfig, shape: Shape, offset_bits: int) 
     pointers = [("a_ptr", Ref("a")), ("a_q_ptr", Ref("a_q")), ("a_scale_ptr", Ref("a_scale_sh"))]
     grid = (ceil_div(rows, config.quant_block_m), ceil_div(columns * 32, config.quant_block_k), 1)
     sizes = {"M": shape.m, "K": shape.k, "scale_rows": rows}
-    return _launch(quantize.quantize_rows_shuffled, grid, pointers, sizes, constants,
+    return launch(quantize.quantize_rows_shuffled, grid, pointers, sizes, constants,
                    {"num_warps": config.quant_num_warps})
 
 
@@ -150,17 +150,17 @@ def reduce_launch(config: GemmConfig, shape: Shape, split: int, offset_bits: int
     if config.reduce_form == "flat":
         block = config.reduce_block_m * config.reduce_block_n
         constants = {"SPLIT_K": split, "BLOCK": block, "OFFSET_BITS": offset_bits}
-        return _launch(reduce.reduce_flat, (ceil_div(m * n, block), 1, 1), pointers, {"elements": m * n}, constants,
+        return launch(reduce.reduce_flat, (ceil_div(m * n, block), 1, 1), pointers, {"elements": m * n}, constants,
                        options)
     constants = {
         "SPLIT_K": split, "BLOCK_S": 1 << (split - 1).bit_length(), "BLOCK_M": config.reduce_block_m,
         "BLOCK_N": config.reduce_block_n, "BLOCK_FORM": config.reduce_form == "block", "OFFSET_BITS": offset_bits,
     }
     grid = (ceil_div(m, config.reduce_block_m), ceil_div(n, config.reduce_block_n), 1)
-    return _launch(reduce.reduce_tiles, grid, pointers, {"M": m, "N": n}, constants, options)
+    return launch(reduce.reduce_tiles, grid, pointers, {"M": m, "N": n}, constants, options)
 
 
-def _launch(fn: Any, grid: tuple[int, int, int], pointers: list[tuple[str, Ref]], sizes: dict[str, int],
+def launch(fn: Any, grid: tuple[int, int, int], pointers: list[tuple[str, Ref]], sizes: dict[str, int],
             constants: dict[str, Any], options: dict[str, int | str]) -> TritonLaunch:
     """A launch whose sizes go where the kernel wants them: run-time arguments or constants."""
     constexprs = {param.name for param in fn.params if param.is_constexpr}

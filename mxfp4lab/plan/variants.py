@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from mxfp4lab.config import VARIANT_TRAITS, GemmConfig, VariantTraits, config_errors
 from mxfp4lab.plan.data import Plan
+from mxfp4lab.plan.hopper import build_hopper, default_hopper
 from mxfp4lab.plan.launches import build_gemm, build_sliced, ceil_div
 from mxfp4lab.plan.prebuilt import build_quant_shuffle, build_reference
 from mxfp4lab.shapes import Shape, parse_shape
@@ -47,12 +48,14 @@ ABOUT: dict[str, str] = {
     "prequant_preshuffled": "A quantized once by its own kernel, B and scales un-permuted in registers",
     "constexpr_preshuffled": "as fused_preshuffled, every size a compile-time constant",
     "sliced_preshuffled": "one launch; the waves of a workgroup divide K, each quantizes what it multiplies",
+    "hopper": "NVIDIA sm_90 only: the same bits by exact bf16 arithmetic on wgmma, split-K in one launch",
 }
 
 BUILDERS: dict[str, Callable[[GemmConfig, Shape, str, str], Plan]] = {
     "reference": build_reference,
     "quant_shuffle_asm": build_quant_shuffle,
     "sliced_preshuffled": build_sliced,
+    "hopper": build_hopper,
 }
 VARIANTS: dict[str, VariantSpec] = {
     name: VariantSpec(name, about, BUILDERS.get(name, build_gemm), VARIANT_TRAITS[name])
@@ -73,6 +76,8 @@ def default_config(variant: str, shape: Shape | str, arch: str = "gfx950") -> Ge
         raise ValueError(f"variant={variant!r} is unknown; known: {', '.join(VARIANTS)}")
     shape = parse_shape(shape)
     rows = 1 << (shape.m - 1).bit_length()
+    if VARIANT_TRAITS[variant].hopper:
+        return default_hopper(shape)
     if VARIANT_TRAITS[variant].needs_aiter:  # only the quantizer is ours
         return GemmConfig(convert="hw_bf16", quant_block_m=min(16, rows))
     block_m = 32 if shape.m >= 128 else max(4, min(16, rows))
