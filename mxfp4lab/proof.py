@@ -244,8 +244,11 @@ class Difference:
         elements: values compared (every nibble of every block).
         packed_bytes: how many packed bytes differ.
         scale_bytes: how many scale bytes differ.
+        on_ties: differing nibbles, one step apart, whose value lies exactly between two e2m1 values.
+        at_the_top: other differing nibbles in blocks of scale byte 254, whose multiplier 2^-127 is subnormal.
+        elsewhere: all other differing nibbles.
+        elsewhere_scaled: smallest and largest |x| / 2^e among those (NaN where there are none).
         amax: smallest and largest magnitude of the blocks in which anything differs; NaN where nothing does.
-        ties_only: whether every differing nibble sits exactly between two e2m1 values.
         example: one differing element in words, or "".
     """
 
@@ -255,8 +258,11 @@ class Difference:
     elements: int = 0
     packed_bytes: int = 0
     scale_bytes: int = 0
+    on_ties: int = 0
+    at_the_top: int = 0
+    elsewhere: int = 0
+    elsewhere_scaled: tuple[float, float] = (math.nan, math.nan)
     amax: tuple[float, float] = (math.nan, math.nan)
-    ties_only: bool = True
     example: str = ""
 
     @property
@@ -265,12 +271,16 @@ class Difference:
 
     @property
     def where(self) -> str:
-        """In words: nowhere, on ties, or the range of block maxima."""
-        if self.identical:
-            return "nowhere"
-        low, high = self.amax
-        place = f"block maxima {low:.3g} .. {high:.3g}"
-        return f"ties only ({place})" if self.ties_only and not self.scale_bytes else place
+        """In words: nowhere, or how many nibbles on ties, at the top of the range, and elsewhere."""
+        places = (
+            (self.on_ties, "on ties"),
+            (self.at_the_top, "in blocks of scale byte 254"),
+            (self.elsewhere, "elsewhere"),
+        )
+        words = [f"{count} {place}" for count, place in places if count]
+        if self.scale_bytes:
+            words.append(f"{self.scale_bytes} scale bytes")
+        return ", ".join(words) or "nowhere"
 
 
 @dataclass
@@ -280,6 +290,23 @@ class Comparison:
     sweep: str
     differences: list[Difference] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+
+    def groups(self) -> list[tuple[str, ...]]:
+        """Answerers that gave the same bytes everywhere, in order of appearance."""
+        found: list[list[str]] = []
+        for name in self.seconds:
+            for group in found:
+                if self.between(group[0], name).identical:
+                    group.append(name)
+                    break
+            else:
+                found.append([name])
+        return [tuple(group) for group in found]
+
+    def between_groups(self) -> list[Difference]:
+        """One difference for every pair of groups: of their first members."""
+        leaders = [group[0] for group in self.groups()]
+        return [self.between(a, b) for i, a in enumerate(leaders) for b in leaders[i + 1 :]]
 
     def between(self, left: str, right: str) -> Difference:
         """The difference of two answerers, in either order.
@@ -350,27 +377,36 @@ def _accumulate(difference: Difference, x: torch.Tensor, left: Answer, right: An
     difference.scale_bytes += int(scale.sum())
     rows = packed.any(axis=1) | scale
     values = x[torch.from_numpy(rows)].double()
-    amax = values.abs().amax(dim=1)
-    low, high = difference.amax
-    difference.amax = (
-        float(amax.min()) if math.isnan(low) else min(low, float(amax.min())),
-        float(amax.max()) if math.isnan(high) else max(high, float(amax.max())),
-    )
+    difference.amax = _widened(difference.amax, values.abs().amax(dim=1))
     exponent = torch.from_numpy(left[1][rows].astype(np.float64)) - E8M0_BIAS
     magnitude = values.abs() * torch.exp2(-exponent)[:, None]
-    differ = torch.from_numpy(_nibbles(left[0][rows]) != _nibbles(right[0][rows]))
+    codes_left, codes_right = (torch.from_numpy(_nibbles(a[0][rows]).astype(np.int8)) for a in (left, right))
+    differ = codes_left != codes_right
     midpoints = torch.tensor([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0], dtype=torch.float64)
-    tie = torch.isin(magnitude, midpoints)
-    difference.ties_only &= bool(tie[differ].all())
+    tie = torch.isin(magnitude, midpoints) & ((codes_left - codes_right).abs() == 1)
+    top = torch.from_numpy(left[1][rows] == 254)[:, None]
+    other = differ & ~tie & ~top
+    difference.on_ties += int((differ & tie).sum())
+    difference.at_the_top += int((differ & ~tie & top).sum())
+    difference.elsewhere += int(other.sum())
+    difference.elsewhere_scaled = _widened(difference.elsewhere_scaled, magnitude[other])
     if not difference.example:
         if bool(differ.any()):
             r, c = (int(i) for i in differ.nonzero()[0])
-            codes = _nibbles(left[0][rows])[r, c], _nibbles(right[0][rows])[r, c]
+            codes = int(codes_left[r, c]), int(codes_right[r, c])
             x_text, scaled = f"{float(values[r, c]):.9g}", f"{float(magnitude[r, c]):.6g}"
             difference.example = f"x = {x_text} (x / scale = {scaled}): nibble {codes[0]} / {codes[1]}"
         else:
             r = int(np.flatnonzero(scale)[0])
             difference.example = f"block maximum {float(x[r].abs().max()):.9g}: scale byte {left[1][r]} / {right[1][r]}"
+
+
+def _widened(bounds: tuple[float, float], values: torch.Tensor) -> tuple[float, float]:
+    """The interval that also holds `values`; (NaN, NaN) is the empty one."""
+    if not values.numel():
+        return bounds
+    low, high = float(values.min()), float(values.max())
+    return (low, high) if math.isnan(bounds[0]) else (min(bounds[0], low), max(bounds[1], high))
 
 
 def _nibbles(packed: np.ndarray) -> np.ndarray:

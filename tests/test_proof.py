@@ -78,8 +78,10 @@ def test_the_two_roundings_part_on_ties_only():
     found = compare(bf16_sweep([0, 1]), {"new": torch_answerer(), "old": torch_answerer("half_away")})
     difference = found.between("new", "old")
     assert difference.packed_bytes > 0
-    assert difference.ties_only
-    assert difference.where.startswith("ties only")
+    assert difference.on_ties > 0
+    assert (difference.at_the_top, difference.elsewhere) == (0, 0)
+    assert difference.where == f"{difference.on_ties} on ties"
+    assert found.groups() == [("new",), ("old",)]
     assert "nibble" in difference.example
     with pytest.raises(ValueError, match="were not compared"):
         found.between("new", "other")
@@ -91,9 +93,12 @@ def test_golden_rows_stand_as_answers():
     assert found.between("ours", "golden, since PR 975").identical
     assert found.between("ours, old", "golden, before PR 975").identical
     assert not found.between("ours", "golden, before PR 975").identical
+    assert found.groups() == [("ours", "golden, since PR 975"), ("ours, old", "golden, before PR 975")]
+    assert len(found.between_groups()) == 1
     everything, answers = golden_sweep(portable_only=False)
     top = compare(everything, {"ours": torch_answerer(), **answers}).between("ours", "golden, since PR 975")
     assert top.scale_bytes == 0
+    assert (top.on_ties, top.elsewhere) == (0, 0)
     assert top.amax[0] >= 1.75 * 2.0**127  # the op's 2^-127 was flushed to zero where these were recorded
 
 
@@ -113,7 +118,7 @@ def test_a_planted_difference_is_found_with_its_place():
     difference = found.between("right", "wrong")
     assert (difference.packed_bytes, difference.scale_bytes) == (1, 1)
     assert difference.amax == (1.0, 3.0)
-    assert not difference.ties_only
+    assert difference.where == "1 where |x| / 2^e is 6 .. 6, 1 scale bytes"
     assert difference.example == "x = 3 (x / scale = 6): nibble 7 / 5"
 
 

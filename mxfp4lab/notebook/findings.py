@@ -73,7 +73,8 @@ class Findings:
         body = [("claim", claim), ("verdict", look.badge(word, tone)), ("because", because)]
         if evidence:
             body.append(("evidence", look.badge(evidence, evidence)))
-        _show(str(look.facts(body)), look.text_facts("", [(n, str(word if n == "verdict" else v)) for n, v in body]))
+        plain = f"{word}: {claim}\n  {because}" + (f" [{evidence}]" if evidence else "")
+        _show(str(look.facts(body)), plain)
 
     def verdict_table(self) -> None:
         """All verdicts so far, a line each."""
