@@ -272,12 +272,11 @@ class Difference:
     @property
     def where(self) -> str:
         """In words: nowhere, or how many nibbles on ties, at the top of the range, and elsewhere."""
-        places = (
-            (self.on_ties, "on ties"),
-            (self.at_the_top, "in blocks of scale byte 254"),
-            (self.elsewhere, "elsewhere"),
-        )
+        places = ((self.on_ties, "on ties"), (self.at_the_top, "in blocks of scale byte 254"))
         words = [f"{count} {place}" for count, place in places if count]
+        if self.elsewhere:
+            low, high = self.elsewhere_scaled
+            words.append(f"{self.elsewhere} where |x| / 2^e is {low:.3g} .. {high:.3g}")
         if self.scale_bytes:
             words.append(f"{self.scale_bytes} scale bytes")
         return ", ".join(words) or "nowhere"

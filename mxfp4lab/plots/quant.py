@@ -46,7 +46,7 @@ def block_picture(ax: Axes, steps: Sequence[ElementStep]) -> Axes:
         ax.plot(step.k, step.scaled, "_", color="black", markersize=9, markeredgewidth=1.8, zorder=3)
         if old != new:
             ax.plot(step.k, old, "^", color=ORANGE, markersize=8, fillstyle="none", markeredgewidth=1.6, zorder=3)
-            ax.annotate(f"k = {step.k}: tie", (step.k, old), textcoords="offset points", xytext=(8, -2), fontsize=8)
+            ax.annotate(f"k = {step.k}: tie", (step.k, old), textcoords="offset points", xytext=(8, 5), fontsize=8)
     handles = [
         ax.plot([], [], "_", color="black", markersize=9, markeredgewidth=1.8)[0],
         ax.plot([], [], "s", color=BLUE, markersize=5)[0],
@@ -120,7 +120,7 @@ def sum_bits_bars(ax: Axes, labels: Sequence[str], bits: Sequence[float]) -> Axe
         ax.barh(y, b, color=colour, hatch=hatch, edgecolor="white")
         ax.text(b, y, f" {b:.1f}", va="center", fontsize=8)
     ax.axvline(FP32_BITS, color="black", linewidth=1.5)
-    ax.text(FP32_BITS, -0.75, "24: fp32", ha="center", va="bottom", fontsize=8)
+    ax.text(FP32_BITS + 0.3, -0.45, "24 bits: fp32", ha="left", va="bottom", fontsize=8)
     ax.set(yticks=position, yticklabels=labels, xlabel="bits of the largest sum over its granularity",
            xlim=(0, max([*bits, FP32_BITS]) * 1.1))  # fmt: skip
     ax.invert_yaxis()
