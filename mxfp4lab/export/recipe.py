@@ -121,20 +121,22 @@ def constants_of(launch: TritonLaunch) -> dict[str, Any]:
     return dict(launch.constants) | dict(launch.options)
 
 
-def build_recipe(
-    candidates: Mapping[Shape, Sequence[Pick]], default: Pick, plan: Callable[..., Plan] = build_plan
-) -> Recipe:
+def build_recipe(candidates: Mapping[Shape, Sequence[Pick]], default: Pick, arch: str = "gfx950") -> Recipe:
     """Work out structures, formulas and rows.
 
     Args:
         candidates: per shape its picks, the preferred one first.
         default: serves every other shape; must give plans of one structure on all of `PROBE_SHAPES`.
-        plan: (variant, config, shape) to a plan.
+        arch: the target of the plans.
 
     Raises:
         ValueError: a plan that is not made of Triton launches, a default whose structure depends on the shape, or a
             number that no formula explains.
     """
+
+    def plan(variant: str, config: GemmConfig, shape: Shape) -> Plan:
+        return build_plan(variant, config, shape, arch)
+
     chosen = [
         (shape, pick, plan(pick.variant, pick.config, shape)) for shape, picks in candidates.items() for pick in picks
     ]
@@ -144,11 +146,11 @@ def build_recipe(
                 raise ValueError(
                     f"variant={pick.variant!r} launches a prebuilt code object; only Triton variants are exported"
                 )
-    evidence = _Evidence(plan)
+    evidence = _Evidence(plan, arch)
     for _, pick, made in chosen:
         evidence.add(pick, made)
     defaults = [plan(default.variant, default.config, shape) for shape in PROBE_SHAPES
-                if not config_errors(default.config, shape, "gfx950", default.variant)]  # fmt: skip
+                if not config_errors(default.config, shape, arch, default.variant)]  # fmt: skip
     if len({signature(p) for p in defaults}) != 1:
         raise ValueError(f"default {default.variant}: its launches depend on the shape; fix them in the config")
     evidence.add(default, defaults[0])
@@ -175,8 +177,8 @@ def build_recipe(
 class _Evidence:
     """Plans of the picks and of changed copies of them on many shapes, and what they show."""
 
-    def __init__(self, plan: Callable[..., Plan]) -> None:
-        self._plan = plan
+    def __init__(self, plan: Callable[..., Plan], arch: str) -> None:
+        self._plan, self._arch = plan, arch
         self._groups: dict[tuple, list[list[Plan]]] = {}  # signature -> groups of plans of one config
         self._done: set[tuple[str, str]] = set()
 
@@ -191,7 +193,7 @@ class _Evidence:
             if config is pick.config:
                 by_signature[signature(own)] = [own]
             for shape in PROBE_SHAPES:
-                if not config_errors(config, shape, "gfx950", pick.variant):
+                if not config_errors(config, shape, self._arch, pick.variant):
                     made = self._plan(pick.variant, config, shape)
                     by_signature.setdefault(signature(made), []).append(made)
             for key, plans in by_signature.items():

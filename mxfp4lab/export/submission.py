@@ -25,6 +25,7 @@ def export_submission(
     candidates: int = 1,
     default: Choice | None = None,
     evidence: str = "",
+    arch: str = "gfx950",
     knobs: Mapping[str, str] | None = None,
 ) -> str:
     """Render a submission file.
@@ -36,6 +37,7 @@ def export_submission(
         candidates: how many per shape to carry; with more than one the file times them at its first, untimed call.
         default: serves every other shape; without it the first pick's variant with its default config.
         evidence: one or two sentences for the file's docstring: where the configs come from.
+        arch: the target that the configs are for.
         knobs: environment variables that must be set before Triton is imported.
 
     Returns:
@@ -53,12 +55,16 @@ def export_submission(
     for key, value in picks.items():
         shape = parse_shape(key)
         several = value if isinstance(value, list) else [value]
-        rows = list(dict.fromkeys(_pick(choice, shape) for choice in several))[:candidates]
+        rows = list(dict.fromkeys(_pick(choice, shape, arch) for choice in several))[:candidates]
         if not rows:
             raise ValueError(f"picks: {shape} has no config")
         chosen[shape] = rows
-    fallback = _default_pick(next(iter(chosen.values()))[0]) if default is None else _pick(default, PROBE_SHAPES[6])
-    recipe = build_recipe(chosen, fallback)
+    fallback = (
+        _default_pick(next(iter(chosen.values()))[0], arch)
+        if default is None
+        else _pick(default, PROBE_SHAPES[6], arch)
+    )
+    recipe = build_recipe(chosen, fallback, arch)
     text = render(recipe, _about(chosen, evidence), knobs)
     refused = [finding for finding in lint_source(text) if finding.severity == "error"]
     if refused:
@@ -68,25 +74,25 @@ def export_submission(
     return text
 
 
-def _pick(choice: Choice, shape: Shape) -> Pick:
+def _pick(choice: Choice, shape: Shape, arch: str) -> Pick:
     variant, config = (choice.variant, choice.config) if isinstance(choice, Pick) else choice
     if variant not in VARIANTS:
         raise ValueError(f"variant={variant!r} is unknown; known: {', '.join(VARIANTS)}")
     if VARIANTS[variant].needs_aiter:
         raise ValueError(f"variant={variant!r} launches a prebuilt code object; only Triton variants are exported")
     if config is None:
-        config = default_config(variant, shape)
+        config = default_config(variant, shape, arch)
     elif not isinstance(config, GemmConfig):
         config = GemmConfig.from_dict(config)
-    errors = config_errors(config, shape, "gfx950", variant)
+    errors = config_errors(config, shape, arch, variant)
     if errors:
         raise ValueError(f"{variant} on {shape}: " + "; ".join(errors))
     return Pick(variant, config)
 
 
-def _default_pick(pick: Pick) -> Pick:
+def _default_pick(pick: Pick, arch: str) -> Pick:
     """The pick's variant with a config that suits any shape: 16 rows, K in one piece, one set of launches."""
-    config = default_config(pick.variant, Shape(16, 4096, 4096))
+    config = default_config(pick.variant, Shape(16, 4096, 4096), arch)
     config = replace(config, block_m=16, split_k=1, convert=pick.config.convert, masks="needed", offset_bits=0)
     if VARIANTS[pick.variant].traits.a_mode == "open":
         config = replace(config, a_mode="fused")

@@ -110,6 +110,8 @@ class CheckReport:
         lines.append(f"check: {'pass' if self.passed else 'fail'}")
         return "\n".join(lines)
 
+    __str__ = summary
+
     def kernel_report(self) -> str:
         """Every kernel that was launched: resources, spills, hazards, matrix instructions, findings."""
         if not self.kernels:
