@@ -14,9 +14,10 @@ from collections.abc import Iterable
 from .classes import classify
 from .instruction import Instruction, Program
 
-# 0.8 us at 2.4 GHz: a round trip to HBM with cold caches on this family of devices. It only decides how much of a round
-# trip the work before the wait covers; what a round trip costs is for the time model to fit.
-ROUND_TRIP_CYCLES = 1920
+# 0.62 us at 2.4 GHz: the round trip to memory, caches cold, with which published MI355X times of pipelined and
+# unpipelined loops agree best (tried: 400 to 2400 cycles; 1100 to 1900 do nearly as well). It decides how much of a
+# round trip the work before a wait covers; what a round trip costs is for the time model to fit.
+ROUND_TRIP_CYCLES = 1500
 _ISSUE_CYCLES = {"valu": 4, "convert": 4, "mfma": 16, "vmem": 4, "lds": 4, "scratch": 4, "smem": 4}
 
 

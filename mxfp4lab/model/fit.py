@@ -42,7 +42,7 @@ PRIORS: dict[str, Prior] = {
     "issue_factor": Prior(1.0, 0.1, 1.0, 1.5, "4 cycles a VALU instruction at 2.4 GHz; cannot be faster"),
     "sharing": Prior(0.9, 0.2, 0.0, 1.0, "waves of one SIMD share its issue slot"),
     "read_us_per_mb": Prior(17.5, 2.0, 8.0, 40.0, "Origami's slope of 57 GB/s a CU, and the device rows' fit"),
-    "wait_us": Prior(0.75, 0.15, 0.3, 1.5, "HBM round trips of this family of devices: 0.7 to 0.8 us"),
+    "wait_us": Prior(0.65, 0.15, 0.3, 1.5, "HBM round trips of this family of devices: 0.6 to 0.8 us"),
     "spill_us": Prior(0.4, 0.2, 0.02, 2.0, "a round trip to L2 for a store and its reload, partly overlapped"),
     "device_floor_us": Prior(4.0, 1.0, 2.0, 6.0, "device rows of the smallest shapes take 3.5 to 4.4"),
     "device_read_us_per_mb": Prior(17.5, 4.0, 5.0, 40.0, "Origami's slope of 57 GB/s a CU"),

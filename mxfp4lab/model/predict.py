@@ -23,7 +23,10 @@ from mxfp4lab.shapes import Shape
 # How an interval widens. All are relative to the prediction and add in quadrature.
 PER_DOUBLING = 0.06  # for every doubling (or halving) of a feature beyond the rows that were fitted, features summed
 OF_SPILLS = 0.30  # the spill term's own uncertainty: published spills scatter by that much around it
+OF_MEMORY = 0.35  # of waits and operand reads: small beside issue in every fitted row, so little is known of them
 OF_INSIDE = 0.80  # the in-launch reduction is not fitted at all
+
+_MEMORY_TERMS = ("operand reads", "memory bandwidth", "memory latency")
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ class TimeModel:
             self.relative_error[regime],
             PER_DOUBLING * doublings,
             OF_SPILLS * terms["spills"] / predicted,
+            OF_MEMORY * sum(terms[name] for name in _MEMORY_TERMS) / predicted,
             OF_INSIDE * terms["split-K inside"] / predicted,
         )
         low = max(predicted / (1.0 + width), min(terms["launch floor"], predicted))
