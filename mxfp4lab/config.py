@@ -31,6 +31,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "assume": ("on", "off"),
     "reduce_form": ("loop", "block", "flat"),
     "amax": ("max3", "packed_max"),
+    "split_sum": ("launch", "inside"),
 }
 """Axes that are words, and their values; the first is the plain choice."""
 
@@ -65,6 +66,8 @@ class GemmConfig:
         assume: tell the compiler the signs of sizes and program numbers.
         offset_bits: width of addresses' offsets; 0 takes 32 where the buffers allow it.
         amax: how a lane finds the largest magnitude of its block, see ``kernels.block`` (sliced only).
+        tiles_n: neighbouring tiles of C per workgroup, block_n columns each (sliced only).
+        split_sum: parts of a split K summed by a second launch, or by the last workgroup to arrive (sliced only).
     """
 
     block_m: int = 16
@@ -97,6 +100,8 @@ class GemmConfig:
     assume: str = "on"
     offset_bits: int = 0
     amax: str = "max3"
+    tiles_n: int = 1
+    split_sum: str = "launch"
 
     @property
     def config_id(self) -> str:
@@ -263,9 +268,11 @@ def config_errors(
         if traits.hopper:
             _check_hopper(config, arch, refuse)
         if traits.sliced:
-            _check_sliced(config, arch, refuse)
-        elif config.amax != CHOICES["amax"][0]:
-            refuse("amax", f"must be {CHOICES['amax'][0]!r} for {variant}: only sliced variants choose")
+            _check_sliced(config, shape, arch, refuse)
+        else:
+            for name in ("amax", "tiles_n", "split_sum"):
+                if getattr(config, name) != DEFAULTS[name]:
+                    refuse(name, f"must be {DEFAULTS[name]!r} for {variant}: only sliced variants choose")
     return errors
 
 
@@ -371,7 +378,7 @@ def _check_variant(config: GemmConfig, traits: VariantTraits, variant: str, refu
             refuse("block_n", "must be at least 32 where shuffled scales are loaded by tile (scale_load)")
 
 
-def _check_sliced(config: GemmConfig, arch: str, refuse: Refuse) -> None:
+def _check_sliced(config: GemmConfig, shape: Shape, arch: str, refuse: Refuse) -> None:
     """Variants whose waves divide K: layouts are the MFMA's, and most other axes do not exist."""
     if arch != "gfx950":
         refuse("block_k", f"no value works on {arch}: sliced variants are written for gfx950's MFMA")
@@ -380,6 +387,10 @@ def _check_sliced(config: GemmConfig, arch: str, refuse: Refuse) -> None:
         refuse("block_m", "must be 16, 32 or 64 in sliced variants")
     if config.block_n > 256:
         refuse("block_n", "must be 16 to 256 in sliced variants")
+    if not 1 <= config.tiles_n <= 8 or config.tiles_n * config.block_n > 256:
+        refuse("tiles_n", "must be 1 to 8, and tiles_n x block_n at most 256 columns")
+    if config.split_sum == "inside" and effective_split(config, shape, config.num_warps) == 1:
+        refuse("split_sum", "must be 'launch' where K is not split")
     # One MFMA step, or the two whose scales share a dword.
     if config.block_k not in (128, 256):
         refuse("block_k", "must be 128 or 256 in sliced variants: the K step of one wave")

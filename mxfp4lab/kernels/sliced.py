@@ -24,6 +24,9 @@ if triton.__version__.startswith("3.6."):
     # two axes only. Sizes are right by construction here.
     TritonSemantic.verify_scaled_shape = lambda *_: None
 
+# The barrier's name since 3.7, and before.
+workgroup_barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
+
 
 @gluon.constexpr_function
 def bases(start, stop, axis):
@@ -149,19 +152,59 @@ def load_part(ptr, offset, index, END: gl.constexpr, FIRST: gl.constexpr, STRIDE
 
 
 @gluon.jit
-def gemm_sliced(
-    a_ptr, b_ptr, b_scale_ptr, out_ptr, M: gl.constexpr, N: gl.constexpr, K: gl.constexpr, BLOCK_M: gl.constexpr,
-    BLOCK_N: gl.constexpr, STEP_K: gl.constexpr, WAVES: gl.constexpr, SPLIT_K: gl.constexpr, XCDS: gl.constexpr,
-    AMAX: gl.constexpr, MOVABLE: gl.constexpr, CACHE: gl.constexpr,
-):
-    """One workgroup: a BLOCK_M x BLOCK_N tile of C over K, or over one of SPLIT_K parts of K into fp32 partial results.
+def load_scale_words(ptr, offset, column, shift, K: gl.constexpr, FIRST: gl.constexpr, LENGTH: gl.constexpr,
+                     STEP_K: gl.constexpr, WAVES: gl.constexpr, BLOCK_N: gl.constexpr):
+    """B's scales ``[WAVES, BLOCK_N, STEP_K // 32]`` from dwords that hold columns c and c + 4 of rows r and r + 16."""
+    word = load_part(ptr, offset, column, K // 32, FIRST, 8, LENGTH, "")
+    if STEP_K == 128:  # this step's column is the low or the high half of the dword
+        word = word >> shift
+        rows = gl.join(word, word >> 8).to(gl.uint8)
+        rows = gl.reshape(rows, (WAVES, BLOCK_N // 32, 4, 16, 2))
+        return gl.reshape(gl.permute(rows, (0, 1, 4, 3, 2)), (WAVES, BLOCK_N, 4))
+    else:
+        both = gl.reshape(words_to_bytes(word), (WAVES, BLOCK_N // 32, 4, 16, 2, 2))
+        return gl.reshape(gl.permute(both, (0, 1, 5, 3, 4, 2)), (WAVES, BLOCK_N, 8))
 
-    A round is what all waves of all parts take at once, one step each: WAVES * SPLIT_K * STEP_K of K.
+
+@gluon.jit
+def lane_order(acc, WAVES: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr):
+    """The tiles of the waves as they lie in registers: [row tile, column tile, column / 4, row, column % 4], flat."""
+    acc = gl.reshape(acc, (WAVES, BLOCK_M // 16, 16, BLOCK_N // 16, 4, 4))
+    return gl.reshape(gl.permute(acc, (0, 1, 3, 4, 2, 5)), (WAVES, BLOCK_M * BLOCK_N))
+
+
+@gluon.jit
+def store_tile(out_ptr, value, place, first_row, first_column, M: gl.constexpr, N: gl.constexpr, BLOCK_N: gl.constexpr,
+               MASK: gl.constexpr):
+    """``value`` in lane order to its place in ``[M, N]``."""
+    tile = place // 256
+    row = first_row + (tile // (BLOCK_N // 16)) * 16 + (place // 4) % 16
+    column = first_column + (tile % (BLOCK_N // 16)) * 16 + (place // 64) % 4 * 4 + place % 4
+    if MASK:
+        gl.amd.cdna4.buffer_store(value, out_ptr, row * N + column, mask=(row < M) & (column < N))
+    else:
+        gl.amd.cdna4.buffer_store(value, out_ptr, row * N + column)
+
+
+@gluon.jit
+def sliced_body(
+    a_ptr, b_ptr, b_scale_ptr, out_ptr, partial_ptr, arrived_ptr, M: gl.constexpr, N: gl.constexpr, K: gl.constexpr,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, TILES: gl.constexpr, STEP_K: gl.constexpr, WAVES: gl.constexpr,
+    SPLIT_K: gl.constexpr, INSIDE: gl.constexpr, XCDS: gl.constexpr, AMAX: gl.constexpr, MOVABLE: gl.constexpr,
+    CACHE: gl.constexpr,
+):
+    """One workgroup: TILES neighbouring BLOCK_M x BLOCK_N tiles of C over K, or over one of SPLIT_K parts of K.
+
+    A round is what all waves of all parts take at once, one step each: WAVES * SPLIT_K * STEP_K of K. Partial results
+    are fp32: for a reduce kernel in ``out_ptr`` as ``[SPLIT_K, M, N]``; with INSIDE in ``partial_ptr``, where the last
+    workgroup of a tile to arrive adds them in the order of the parts. ``arrived_ptr`` counts arrivals per tile, starts
+    at zero and is left at zero.
     """
     ROUND: gl.constexpr = WAVES * SPLIT_K * STEP_K
     ROUNDS: gl.constexpr = (K + ROUND - 1) // ROUND
+    WIDTH: gl.constexpr = TILES * BLOCK_N
     TILES_M: gl.constexpr = (M + BLOCK_M - 1) // BLOCK_M
-    TILES_N: gl.constexpr = (N + BLOCK_N - 1) // BLOCK_N
+    TILES_N: gl.constexpr = (N + WIDTH - 1) // WIDTH
     SCALE_COLUMNS: gl.constexpr = (K // 32 + 7) // 8 * 8
     mma: gl.constexpr = gl.amd.AMDMFMALayout(
         version=4, instr_shape=[16, 16, 128], transposed=True, warps_per_cta=[WAVES, 1, 1])
@@ -170,8 +213,8 @@ def gemm_sliced(
     pair_layout: gl.constexpr = operand_layout(WAVES, BLOCK_M, 16, STEP_K // 2)
     a_scale_layout: gl.constexpr = operand_layout(WAVES, BLOCK_M, 1, STEP_K // 32)
     b_scale_layout: gl.constexpr = operand_layout(WAVES, BLOCK_N, 1, STEP_K // 32)
-    # A dword holds scale columns c and c + 4 of rows r and r + 16: whole groups only, or padding would be multiplied.
-    BY_WORD: gl.constexpr = BLOCK_N >= 32 and STEP_K == 256 and K % 256 == 0
+    # Whole groups of 256 k only, or a padded column, whose content is anybody's, would be multiplied.
+    BY_WORD: gl.constexpr = BLOCK_N >= 32 and K % 256 == 0
 
     pid = gl.program_id(0)
     if XCDS > 1:
@@ -193,26 +236,33 @@ def gemm_sliced(
 
     b_byte = (first_wave + index0(WAVES, b_layout)) * (STEP_K // 2) + index1(STEP_K // 2, b_layout)
     b_column = index2(BLOCK_N, b_layout)
-    b_group = pid_n * (BLOCK_N // 16) + b_column // 16
-    if N % BLOCK_N != 0:
-        b_group = gl.minimum(b_group, N // 16 - 1)
-    b_offset = b_group * (8 * K) + (b_byte // 16) * 256 + (b_column % 16) * 16 + b_byte % 16
+    b_offsets = ()
+    for tile in gl.static_range(TILES):
+        b_group = (pid_n * TILES + tile) * (BLOCK_N // 16) + b_column // 16
+        if N % WIDTH != 0:
+            b_group = gl.minimum(b_group, N // 16 - 1)
+        b_offsets = b_offsets + (
+            b_group * (8 * K) + (b_byte // 16) * 256 + (b_column % 16) * 16 + b_byte % 16,)
 
+    s_offsets = ()
     if BY_WORD:
         word_layout: gl.constexpr = scale_word_layout(WAVES, BLOCK_N // 32)
-        s_group = pid_n * (BLOCK_N // 32) + index1(BLOCK_N // 32, word_layout)
-        if N % BLOCK_N != 0:
-            s_group = gl.minimum(s_group, N // 32 - 1)
-        s_wave = first_wave + index0(WAVES, word_layout)
-        s_column = s_wave * 8 + index2(64, word_layout) // 16
-        s_offset = s_group * (8 * SCALE_COLUMNS) + s_wave * 64 + index2(64, word_layout)
+        s_step = (first_wave + index0(WAVES, word_layout)) * (STEP_K // 128)
+        s_column = s_step * 4 + index2(64, word_layout) // 16
+        s_shift = s_step % 2 * 16
+        for tile in gl.static_range(TILES):
+            s_group = (pid_n * TILES + tile) * (BLOCK_N // 32) + index1(BLOCK_N // 32, word_layout)
+            if N % WIDTH != 0:
+                s_group = gl.minimum(s_group, N // 32 - 1)
+            s_offsets = s_offsets + (
+                s_group * (8 * SCALE_COLUMNS) + s_step // 2 * 64 + index2(64, word_layout),)
     else:
-        s_row = pid_n * BLOCK_N + index1(BLOCK_N, b_scale_layout)
-        if N % BLOCK_N != 0:
-            s_row = gl.minimum(s_row, N - 1)
-        s_wave = first_wave + index0(WAVES, b_scale_layout)
-        s_column = s_wave * (STEP_K // 32) + index2(STEP_K // 32, b_scale_layout)
-        s_offset = (s_row // 32) * (32 * SCALE_COLUMNS) + (s_row % 16) * 4 + (s_row // 16) % 2
+        s_column = (first_wave + index0(WAVES, b_scale_layout)) * (STEP_K // 32) + index2(STEP_K // 32, b_scale_layout)
+        for tile in gl.static_range(TILES):
+            s_row = (pid_n * TILES + tile) * BLOCK_N + index1(BLOCK_N, b_scale_layout)
+            if N % WIDTH != 0:
+                s_row = gl.minimum(s_row, N - 1)
+            s_offsets = s_offsets + ((s_row // 32) * (32 * SCALE_COLUMNS) + (s_row % 16) * 4 + (s_row // 16) % 2,)
 
     # All loads first: what a wave needs is known from the start, and the latency of the last covers the others.
     a_tiles = ()
@@ -221,47 +271,91 @@ def gemm_sliced(
     for step in gl.static_range(ROUNDS):
         a_tiles = a_tiles + (load_a_part(a_ptr.to(gl.pointer_type(gl.int32), bitcast=True), a_offset, a_row, M, a_pair,
                                          K // 2, step * (ROUND // 2), ROUND // 2, M % BLOCK_M != 0),)
-        b_tiles = b_tiles + (load_part(b_ptr, b_offset, b_byte, K // 2, step * (ROUND // 2), 16, ROUND // 2, CACHE),)
-        if BY_WORD:
-            word = load_part(b_scale_ptr.to(gl.pointer_type(gl.int32), bitcast=True), s_offset, s_column, K // 32,
-                             step * (ROUND // 32), 8, ROUND // 32, "")
-            tile = gl.reshape(words_to_bytes(word), (WAVES, BLOCK_N // 32, 4, 16, 2, 2))
-            tile = gl.reshape(gl.permute(tile, (0, 1, 5, 3, 4, 2)), (WAVES, BLOCK_N, 8))
-            s_tiles = s_tiles + (gl.convert_layout(tile, b_scale_layout),)
-        else:
-            column = s_column + step * (ROUND // 32)
-            offset = s_offset + (column // 8) * 256 + (column % 4) * 64 + (column // 4) % 2 * 2
-            s_tiles = s_tiles + (load_part(b_scale_ptr, offset, s_column, K // 32, step * (ROUND // 32), 0,
-                                           ROUND // 32, ""),)
+        for tile in gl.static_range(TILES):
+            b_tiles = b_tiles + (load_part(b_ptr, b_offsets[tile], b_byte, K // 2, step * (ROUND // 2), 16, ROUND // 2,
+                                           CACHE),)
+            if BY_WORD:
+                scales = load_scale_words(b_scale_ptr.to(gl.pointer_type(gl.int32), bitcast=True), s_offsets[tile],
+                                          s_column, s_shift, K, step * (ROUND // 32), ROUND // 32, STEP_K, WAVES,
+                                          BLOCK_N)
+                s_tiles = s_tiles + (gl.convert_layout(scales, b_scale_layout),)
+            else:
+                column = s_column + step * (ROUND // 32)
+                offset = s_offsets[tile] + (column // 8) * 256 + (column % 4) * 64 + (column // 4) % 2 * 2
+                s_tiles = s_tiles + (load_part(b_scale_ptr, offset, s_column, K // 32, step * (ROUND // 32), 0,
+                                               ROUND // 32, ""),)
 
-    acc = gl.zeros([WAVES, BLOCK_M, BLOCK_N], gl.float32, mma)
+    sums = ()
+    for tile in gl.static_range(TILES):
+        sums = sums + (gl.zeros([WAVES, BLOCK_M, BLOCK_N], gl.float32, mma),)
     for step in gl.static_range(ROUNDS):
         a_q, a_scale = quantize_blocks(a_tiles[step], AMAX, MOVABLE, WAVES, BLOCK_M, STEP_K)
         a_q = gl.convert_layout(a_q, a_layout)
         a_scale = gl.convert_layout(a_scale, a_scale_layout)
-        acc = gl.amd.cdna4.mfma_scaled(a_q, a_scale, "e2m1", b_tiles[step], s_tiles[step], "e2m1", acc)
+        new_sums = ()
+        for tile in gl.static_range(TILES):
+            new_sums = new_sums + (gl.amd.cdna4.mfma_scaled(
+                a_q, a_scale, "e2m1", b_tiles[step * TILES + tile], s_tiles[step * TILES + tile], "e2m1", sums[tile]),)
+        sums = new_sums
 
-    # A wave's registers go to LDS as they are: [row tile, column tile, column / 4, row, column % 4] is lane order.
-    TILES: gl.constexpr = BLOCK_M * BLOCK_N // 256
-    acc = gl.reshape(acc, (WAVES, BLOCK_M // 16, 16, BLOCK_N // 16, 4, 4))
-    acc = gl.reshape(gl.permute(acc, (0, 1, 3, 4, 2, 5)), (WAVES, TILES * 256))
-    PER_LANE: gl.constexpr = max(TILES * 4 // WAVES, 1)
-    sum_layout: gl.constexpr = gl.BlockedLayout([WAVES, min(PER_LANE, 4)], [1, 64], [1, WAVES], [1, 0])
+    # The waves' tiles meet in LDS, each as it lies in registers: no two lanes of an access share a bank.
+    SIZE: gl.constexpr = BLOCK_M * BLOCK_N
+    sum_layout: gl.constexpr = gl.BlockedLayout(
+        [WAVES, min(max(SIZE // (64 * WAVES), 1), 4)], [1, 64], [1, WAVES], [1, 0])
     shared: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, order=[1, 0])
-    memory = gl.allocate_shared_memory(gl.float32, [WAVES, TILES * 256], shared, acc)
-    total = gl.sum(memory.load(sum_layout), axis=0)
+    memories = ()
+    for tile in gl.static_range(TILES):
+        memories = memories + (gl.allocate_shared_memory(
+            gl.float32, [WAVES, SIZE], shared, lane_order(sums[tile], WAVES, BLOCK_M, BLOCK_N)),)
+    place = gl.arange(0, SIZE, gl.SliceLayout(0, sum_layout))
+    MASK: gl.constexpr = M % BLOCK_M != 0 or N % WIDTH != 0
+    if not INSIDE:
+        for tile in gl.static_range(TILES):
+            total = gl.sum(memories[tile].load(sum_layout), axis=0)
+            if SPLIT_K == 1:
+                store_tile(out_ptr, total.to(gl.bfloat16), place, pid_m * BLOCK_M, (pid_n * TILES + tile) * BLOCK_N,
+                           M, N, BLOCK_N, MASK)
+            else:
+                store_tile(out_ptr + part * (M * N), total, place, pid_m * BLOCK_M, (pid_n * TILES + tile) * BLOCK_N,
+                           M, N, BLOCK_N, MASK)
+    else:
+        where = pid_n * TILES_M + pid_m
+        own = place + (where * SPLIT_K + part) * (TILES * SIZE)
+        for tile in gl.static_range(TILES):
+            total = gl.sum(memories[tile].load(sum_layout), axis=0)
+            gl.amd.cdna4.buffer_store(total, partial_ptr, own + tile * SIZE)
+        # Every wave's stores are on their way before one lane says so; the atomic releases them to the other XCDs and
+        # acquires theirs.
+        workgroup_barrier()
+        arrived = gl.atomic_add(arrived_ptr + where, 1, sem="acq_rel", scope="gpu")
+        if arrived == SPLIT_K - 1:
+            for tile in gl.static_range(TILES):
+                total = gl.zeros([SIZE], gl.float32, gl.SliceLayout(0, sum_layout))
+                for other in gl.static_range(SPLIT_K):
+                    total += gl.amd.cdna4.buffer_load(
+                        partial_ptr, place + (where * SPLIT_K + other) * (TILES * SIZE) + tile * SIZE)
+                store_tile(out_ptr, total.to(gl.bfloat16), place, pid_m * BLOCK_M, (pid_n * TILES + tile) * BLOCK_N,
+                           M, N, BLOCK_N, MASK)
+            gl.store(arrived_ptr + where, 0)  # for the next call
 
-    place = gl.arange(0, TILES * 256, gl.SliceLayout(0, sum_layout))
-    tile = place // 256
-    row = pid_m * BLOCK_M + (tile // (BLOCK_N // 16)) * 16 + (place // 4) % 16
-    column = pid_n * BLOCK_N + (tile % (BLOCK_N // 16)) * 16 + (place // 64) % 4 * 4 + place % 4
-    offset = row * N + column
-    if SPLIT_K > 1:
-        result = total
-        offset = offset + part * (M * N)
-    else:
-        result = total.to(gl.bfloat16)
-    if M % BLOCK_M != 0 or N % BLOCK_N != 0:
-        gl.amd.cdna4.buffer_store(result, out_ptr, offset, mask=(row < M) & (column < N))
-    else:
-        gl.amd.cdna4.buffer_store(result, out_ptr, offset)
+
+@gluon.jit
+def gemm_sliced(
+    a_ptr, b_ptr, b_scale_ptr, out_ptr, M: gl.constexpr, N: gl.constexpr, K: gl.constexpr, BLOCK_M: gl.constexpr,
+    BLOCK_N: gl.constexpr, TILES: gl.constexpr, STEP_K: gl.constexpr, WAVES: gl.constexpr, SPLIT_K: gl.constexpr,
+    XCDS: gl.constexpr, AMAX: gl.constexpr, MOVABLE: gl.constexpr, CACHE: gl.constexpr,
+):
+    """C, or fp32 partial results ``[SPLIT_K, M, N]`` for a reduce kernel."""
+    sliced_body(a_ptr, b_ptr, b_scale_ptr, out_ptr, None, None, M, N, K, BLOCK_M, BLOCK_N, TILES, STEP_K, WAVES,
+                SPLIT_K, False, XCDS, AMAX, MOVABLE, CACHE)
+
+
+@gluon.jit
+def gemm_sliced_summed(
+    a_ptr, b_ptr, b_scale_ptr, out_ptr, partial_ptr, arrived_ptr, M: gl.constexpr, N: gl.constexpr, K: gl.constexpr,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, TILES: gl.constexpr, STEP_K: gl.constexpr, WAVES: gl.constexpr,
+    SPLIT_K: gl.constexpr, XCDS: gl.constexpr, AMAX: gl.constexpr, MOVABLE: gl.constexpr, CACHE: gl.constexpr,
+):
+    """C in one launch: the last of SPLIT_K workgroups sums their fp32 partial results."""
+    sliced_body(a_ptr, b_ptr, b_scale_ptr, out_ptr, partial_ptr, arrived_ptr, M, N, K, BLOCK_M, BLOCK_N, TILES, STEP_K,
+                WAVES, SPLIT_K, True, XCDS, AMAX, MOVABLE, CACHE)

@@ -91,22 +91,31 @@ def build_gemm(config: GemmConfig, shape: Shape, arch: str, variant: str) -> Pla
 def build_sliced(config: GemmConfig, shape: Shape, arch: str, variant: str) -> Plan:
     """Plan of GEMM launches whose waves divide K among them: GEMM, [reduce]."""
     split = effective_split(config, shape, waves=config.num_warps)
+    inside = split > 1 and config.split_sum == "inside"
     constants = {
-        "BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "STEP_K": config.block_k, "WAVES": config.num_warps,
-        "SPLIT_K": split, "XCDS": config.xcd_remap, "AMAX": config.amax,
+        "BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "TILES": config.tiles_n, "STEP_K": config.block_k,
+        "WAVES": config.num_warps, "SPLIT_K": split, "XCDS": config.xcd_remap, "AMAX": config.amax,
         "MOVABLE": config.load_order == "convert_first", "CACHE": config.cache_modifier,
     }
+    tiles = ceil_div(shape.m, config.block_m) * ceil_div(shape.n, config.block_n * config.tiles_n)
+    buffers = list(input_buffers(shape))
     pointers = [("a_ptr", Ref("a")), ("b_ptr", Ref("b_shuffle")), ("b_scale_ptr", Ref("b_scale_sh")),
-                ("out_ptr", Ref("partial" if split > 1 else "c"))]
-    grid = (ceil_div(shape.m, config.block_m) * ceil_div(shape.n, config.block_n) * split, 1, 1)
+                ("out_ptr", Ref("c"))]
+    if inside:
+        elements = config.block_m * config.block_n * config.tiles_n
+        buffers += [Buffer("partial", (tiles, split, elements), "f32", "workspace"),
+                    Buffer("arrived", (tiles,), "i32", "workspace", fill=0)]
+        pointers += [("partial_ptr", Ref("partial")), ("arrived_ptr", Ref("arrived"))]
+    elif split > 1:
+        buffers.append(Buffer("partial", (split, shape.m, shape.n), "f32", "workspace"))
+        pointers[3] = ("out_ptr", Ref("partial"))
+    buffers.append(Buffer("c", (shape.m, shape.n), "bf16", "output"))
     options = {"num_warps": config.num_warps, "waves_per_eu": config.waves_per_eu}
     sizes = {"M": shape.m, "N": shape.n, "K": shape.k}
-    launches = [launch(sliced.gemm_sliced, grid, pointers, sizes, constants, options)]
-    buffers = list(input_buffers(shape))
-    if split > 1:
-        buffers.append(Buffer("partial", (split, shape.m, shape.n), "f32", "workspace"))
+    fn = sliced.gemm_sliced_summed if inside else sliced.gemm_sliced
+    launches = [launch(fn, (tiles * split, 1, 1), pointers, sizes, constants, options)]
+    if split > 1 and not inside:
         launches.append(reduce_launch(config, shape, split, needed_offset_bits(config, shape)))
-    buffers.append(Buffer("c", (shape.m, shape.n), "bf16", "output"))
     return Plan(variant, config, shape, arch, tuple(buffers), tuple(launches))
 
 
