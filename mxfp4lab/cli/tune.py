@@ -29,9 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     shape = parse_shape(args.shape)
     from mxfp4lab.notebook import Progress, kinds
-    from mxfp4lab.tune import searchable_variants, tune
+    from mxfp4lab.plan import VARIANTS
+    from mxfp4lab.tune import tune
 
-    variants = kinds.names(searchable_variants()).read("variants", args.variants)
+    variants = kinds.names(VARIANTS).read("variants", args.variants)
     with quiet_stdout(args.json):
         result = tune(
             shape,

@@ -24,16 +24,20 @@ def prior_us(variant: str, config: GemmConfig, shape: Shape) -> float:
     traits = VARIANT_TRAITS[variant]
     if traits.needs_aiter:
         return 0.0  # nothing to choose: look at it first
-    split = effective_split(config, shape)
+    waves = config.num_warps if traits.sliced else 1  # waves that divide K, not the tile
+    split = effective_split(config, shape, waves)
     fused = resolved_a_mode(config, shape, traits) == "fused"
-    lanes = _LANES * config.num_warps
-    steps = math.ceil(math.ceil(shape.k / config.block_k) / split)
-    # Every wave holds the rows that its MFMAs need: converts are repeated by waves that share rows.
-    copies = max(1, config.num_warps * 16 // max(config.block_m, 16)) if fused else 0
+    lanes = _LANES * config.num_warps // waves
+    steps = math.ceil(math.ceil(shape.k / (config.block_k * waves)) / split)
+    # Waves that share rows each convert what they multiply; a wave with a part of K of its own converts it once.
+    copies = max(1, config.num_warps * 16 // max(config.block_m, 16)) if fused and waves == 1 else int(fused)
     converted = config.block_m * config.block_k * copies / lanes
     packed_words = config.block_n * config.block_k / 8 / lanes
     valu = steps * (converted * _VALU_PER_CONVERTED[config.convert] + packed_words + _STEP_VALU) + _TILE_VALU
-    mfma = steps * max(config.block_m, 16) * config.block_n * config.block_k / (16 * 16 * 128) / config.num_warps
+    if waves > 1:
+        valu += config.block_m * config.block_n / _LANES  # the tiles of the waves meet in LDS
+    tile_mfma = max(config.block_m, 16) * config.block_n * config.block_k / (16 * 16 * 128)
+    mfma = steps * tile_mfma * waves / config.num_warps
     workgroups = -(-shape.m // config.block_m) * -(-shape.n // config.block_n) * split
     shared = max(1.0, -(-workgroups // _CUS) * config.num_warps / _SIMDS)
     # Accumulators and the B tile in flight, in registers of a lane; beyond what a lane has they spill.

@@ -310,7 +310,7 @@ class TuneResult:
 
 RANKING_HEADERS = (
     "rank", "us", "evidence", "variant", "tile m,n,k", "split", "warps", "VALU/wave", "VGPRs", "spills", "LDS B",
-    "waves/SIMD", "C", "config", "known",
+    "waves/SIMD", "C", "config", "besides", "known",
 )  # fmt: skip
 
 
@@ -334,8 +334,15 @@ def _shown_row(place: int, entry: Entry) -> tuple[Any, ...]:
         kernel.get("occupancy_waves_per_simd", ""),
         checked,
         config.config_id,
+        _besides(config),
         ", ".join(entry.candidate.origins),
     )
+
+
+def _besides(config: GemmConfig) -> str:
+    """What a config changes besides the tile, which has columns of its own."""
+    shown = ("block_m", "block_n", "block_k", "split_k", "num_warps")
+    return " ".join(f"{name}={value}" for name, value in config.changes().items() if name not in shown)
 
 
 def _main_launch(entry: Entry, name: str) -> Any:

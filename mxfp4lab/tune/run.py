@@ -133,8 +133,12 @@ class Search:
         for refused in space.refused:
             self._refuse(refused)
 
-    def _take(self, chosen: Sequence[Candidate], stage: str) -> None:
-        """Take candidates through compile, screens and ranking; what earlier runs know is not done again."""
+    def _take(self, chosen: Sequence[Candidate], stage: str, before: int = 0, total: int | None = None) -> None:
+        """Take candidates through compile, screens and ranking; what earlier runs know is not done again.
+
+        Args:
+            before, total: of the stage's progress, where it takes several goes.
+        """
         self.seen.update(candidate.kernel_hash for candidate in chosen)
         fresh: list[Entry] = []
         for candidate in chosen:
@@ -143,12 +147,12 @@ class Search:
                 self._count_in(entry)
             else:
                 fresh.append(entry)
-        self._compile(fresh, stage, len(chosen))
+        done = before + len(chosen) - len(fresh)
+        self._compile(fresh, stage, done, before + len(chosen) if total is None else total)
 
-    def _compile(self, entries: list[Entry], stage: str, total: int) -> None:
+    def _compile(self, entries: list[Entry], stage: str, done: int, total: int) -> None:
         if not entries or self._out_of_time():
             return
-        done = total - len(entries)
         results = self.use.compile_many([entry.candidate.plan for entry in entries], self.workers)
         # Closing the generator ends its worker processes, also on Ctrl-C or when time is up.
         with closing(results):
@@ -256,7 +260,8 @@ class Search:
     def _refine(self) -> None:
         """Spend what is left of the budget around the best: a few neighbours, look again who is best, a few more."""
         refused: set[tuple[str, GemmConfig]] = set()
-        budget = None if self.budget.configs is None else self.budget.configs - len(self.result.entries)
+        before_refining = len(self.result.entries)
+        budget = None if self.budget.configs is None else self.budget.configs - before_refining
         while not self._out_of_time():
             left = None if self.budget.configs is None else self.budget.configs - len(self.result.entries)
             best = self.result.ranked()[:BEAM]
@@ -280,7 +285,7 @@ class Search:
             # Of the neighbours only those that are taken count as enumerated: the others come up again.
             before = best[0].rank_key
             self._announce(Space(len(chosen) + len(new_refused), chosen, new_refused, 0))
-            self._take(chosen, "refine")
+            self._take(chosen, "refine", len(self.result.entries) - before_refining, budget)
             if budget is None and self.result.ranked()[0].rank_key >= before:
                 return
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from mxfp4lab.config import GemmConfig
+from mxfp4lab.config import GemmConfig, runs_on
 from mxfp4lab.paths import REPO_ROOT
 from mxfp4lab.plan import VARIANTS
 from mxfp4lab.shapes import Shape, parse_shape, task_seed
@@ -70,7 +70,7 @@ def tune(
 
     Args:
         shape: anything `parse_shape` reads.
-        variants: names of ``VARIANTS``; all of them without it.
+        variants: names of ``VARIANTS``; without it, or with all of them, what `searchable_variants` says.
         budget: configs to look at (``200``), or ``"90s"`` after which no new config is begun, or ``"all"``.
         backend: "auto", "emulator" or "gpu"; see `open_executor`.
         workers: processes that compile; one per core without it.
@@ -92,9 +92,9 @@ def tune(
     global _latest
     shape = parse_shape(shape)
     budget = parse_budget(budget)
-    names = tuple(variants) if variants is not None else searchable_variants()
-    unknown = [name for name in names if name not in VARIANTS]
-    if unknown or not names:
+    names = None if variants is None or set(variants) == set(VARIANTS) else tuple(variants)
+    unknown = [name for name in names or () if name not in VARIANTS]
+    if unknown or names == ():
         raise ValueError(f"variants={unknown or list(names)!r}; allowed: one or several of {', '.join(VARIANTS)}")
     for name, value, low in (("max_spills", max_spills, 0), ("verify", verify, 1)):
         if isinstance(value, bool) or not isinstance(value, int) or value < low:
@@ -106,10 +106,15 @@ def tune(
     elif isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise ValueError(f"seed={seed!r}; allowed: a whole number, 0 <= seed < 2^63")
     executor = executor or open_executor(backend, seed, workers)
+    arch = executor.arch if executor else "gfx950"
+    for name in names or ():
+        if not runs_on(name, arch):
+            known = ", ".join(variant for variant in VARIANTS if runs_on(variant, arch))
+            raise ValueError(f"variants={name!r} is not written for {arch}; allowed there: {known}")
     search = Search(
-        shape, names, budget, executor, workers, seed, Path(out) if out is not None else REPO_ROOT / "outputs",
-        max_spills, verify, progress or (lambda *_: None), watch or (lambda _: None),
-        instruments or real_instruments(),
+        shape, names or searchable_variants(arch), budget, executor, workers, seed,
+        REPO_ROOT / "outputs" if out is None else Path(out), max_spills, verify,
+        progress or (lambda *_: None), watch or (lambda _: None), instruments or real_instruments(),
     )  # fmt: skip
     _latest = search.result
     try:

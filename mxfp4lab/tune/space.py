@@ -15,18 +15,15 @@ from mxfp4lab.config import (
     config_errors,
     effective_split,
     resolved_a_mode,
+    runs_on,
 )
 from mxfp4lab.plan import VARIANTS, Plan, build_plan, known_configs
 from mxfp4lab.shapes import Shape
 from mxfp4lab.toolchain import plan_hash
 from mxfp4lab.tune.prior import prior_us
+from mxfp4lab.tune.product import tile_product
 
-MAX_ACCUMULATOR_VGPRS = 64
-"""Registers a lane spends on the C tile: beyond this nothing is left for operands, and published configs stop there."""
-
-MAX_WORKGROUPS_PER_CU = 4
 MAX_FIRST_OF_A_SPACE = 8
-CUS = 256
 
 # Axes that one workgroup's counts do not see: only a clock can choose along them.
 CLOCK_AXES: dict[str, tuple] = {
@@ -51,6 +48,7 @@ CODE_AXES: dict[str, tuple] = {
     "load_order": ("loads_first", "convert_first"),
     "accumulate": ("in_place", "add"),
     "row_tail": ("wrap", "mask"),
+    "amax": ("max3", "packed_max"),
     "quant_block_m": (4, 8, 16, 32),
     "quant_block_k": (64, 128, 256, 512),
     "quant_num_warps": (1, 2, 4),
@@ -59,7 +57,6 @@ CODE_AXES: dict[str, tuple] = {
     "reduce_num_warps": (1, 2, 4),
     "reduce_form": ("loop", "block", "flat"),
 }
-SMALL_KERNEL_PREFIXES = ("quant_", "reduce_")
 
 
 @dataclass(frozen=True)
@@ -108,9 +105,14 @@ class Space:
     duplicates: int
 
 
-def searchable_variants() -> tuple[str, ...]:
-    """Variants that a search may take; one that only chooses between two others comes last and adds nothing to them."""
-    return tuple(sorted(VARIANTS, key=lambda name: VARIANT_TRAITS[name].a_mode == "open"))
+def searchable_variants(arch: str = "gfx950") -> tuple[str, ...]:
+    """What a search takes unless told otherwise: every variant written for the target whose kernels are all ours.
+
+    A variant that only chooses between two others comes last: it adds nothing to them. Prebuilt GEMMs have no tile to
+    tune; they are looked at where they are asked for.
+    """
+    names = [name for name in VARIANTS if runs_on(name, arch) and not VARIANT_TRAITS[name].needs_aiter]
+    return tuple(sorted(names, key=lambda name: VARIANT_TRAITS[name].a_mode == "open"))
 
 
 def enumerate_space(
@@ -131,6 +133,8 @@ def enumerate_space(
     for variant in variants:
         if variant not in VARIANTS:
             raise ValueError(f"variant={variant!r} is unknown; known: {', '.join(VARIANTS)}")
+        if not runs_on(variant, arch):
+            raise ValueError(f"variant={variant!r} is not written for {arch}; that are {', '.join(_written_for(arch))}")
     pairs: dict[tuple[str, GemmConfig], list[str]] = {}
     for known in known_configs(shape):
         for variant in variants:
@@ -142,7 +146,7 @@ def enumerate_space(
         pairs.setdefault(pair, [])
     for variant in variants:
         pairs.setdefault((variant, VARIANTS[variant].default_config(shape, arch)), [])
-        for config in _product(shape, variant, arch):
+        for config in tile_product(shape, variant, arch):
             pairs.setdefault((variant, config), [])
     space = judge(shape, ((v, c, tuple(origins)) for (v, c), origins in pairs.items()), arch)
     first = {c.kernel_hash for c in judge(shape, ((v, c, ()) for v, c in asked), arch).candidates}
@@ -193,22 +197,19 @@ def judge(
 def neighbours(
     shape: Shape, variant: str, config: GemmConfig, arch: str, clock: bool
 ) -> Iterator[tuple[str, GemmConfig, tuple[str, ...]]]:
-    """Configs that differ from one in a single axis, most influential axes first.
+    """Valid configs that differ from one in a single axis, most influential axes first.
 
     Args:
         clock: also along the axes that only a clock can judge.
     """
     axes = {**CODE_AXES, **CLOCK_AXES} if clock else CODE_AXES
-    traits = VARIANT_TRAITS[variant]
-    if traits.needs_aiter:
-        axes = {name: values for name, values in axes.items() if name.startswith("quant_") or name == "convert"}
     for name, values in axes.items():
         if _is_idle(name, variant, config, shape):
             continue
         for value in values:
             if value != getattr(config, name):
                 proposal = replace(config, **{name: value})
-                if for_arch(proposal, arch) == proposal:
+                if not config_errors(proposal, shape, arch, variant):
                     yield variant, proposal, ()
 
 
@@ -220,6 +221,10 @@ def for_arch(config: GemmConfig, arch: str) -> GemmConfig:
     return replace(config, convert=convert, waves_per_eu=0, matrix_instr_nonkdim=16, xcd_remap=0)
 
 
+def _written_for(arch: str) -> list[str]:
+    return [name for name in VARIANTS if runs_on(name, arch)]
+
+
 def _for_variant(config: GemmConfig, of: str, variant: str) -> GemmConfig | None:
     """A known config under a variant's name: its own, or one that leaves open what the other fixes."""
     if of == variant:
@@ -228,55 +233,18 @@ def _for_variant(config: GemmConfig, of: str, variant: str) -> GemmConfig | None
         return None
     if VARIANT_TRAITS[of].b_layout != VARIANT_TRAITS[variant].b_layout or VARIANT_TRAITS[of].needs_aiter:
         return None
+    if VARIANT_TRAITS[variant].hopper:  # nothing of an AMD submission's axes is left there
+        return None
     return replace(config, a_mode=VARIANT_TRAITS[of].a_mode)
-
-
-def _product(shape: Shape, variant: str, arch: str) -> Iterator[GemmConfig]:
-    """Tile sizes, split and waves: the axes that decide most, each within what the shape can use."""
-    traits = VARIANT_TRAITS[variant]
-    if traits.needs_aiter:
-        return
-    base = VARIANTS[variant].default_config(shape, arch)
-    for mode in ("fused", "prequant") if traits.a_mode == "open" else ("auto",):
-        for block_m in _row_blocks(shape, fused=traits.a_mode == "fused" or mode == "fused"):
-            for block_n in (32, 64, 128, 256):
-                for block_k in (256, 512):
-                    for num_warps in (4, 8):
-                        if block_n > shape.n or block_m * block_n > MAX_ACCUMULATOR_VGPRS * 64 * num_warps:
-                            continue
-                        if block_k > max(256, shape.k):
-                            continue
-                        for split_k in _splits(shape, block_m, block_n, block_k):
-                            yield replace(
-                                base, a_mode=mode, block_m=block_m, block_n=block_n, block_k=block_k,
-                                split_k=split_k, num_warps=num_warps,
-                            )  # fmt: skip
-
-
-def _row_blocks(shape: Shape, fused: bool) -> list[int]:
-    """Row tiles: none much larger than M, and for a fused A none so large that its conversion fills the registers."""
-    if shape.m <= 16:
-        least = 1 << (shape.m - 1).bit_length()
-        return sorted({max(4, least), 16, *([8] if least <= 8 else [])})
-    return [size for size in ((16, 32, 64) if fused else (16, 32, 64, 128)) if size < 2 * shape.m]
-
-
-def _splits(shape: Shape, block_m: int, block_n: int, block_k: int) -> list[int]:
-    """Splits of K that find idle compute units and leave every slice work."""
-    tiles = -(-shape.m // block_m) * -(-shape.n // block_n)
-    steps = -(-shape.k // block_k)
-    return [
-        split
-        for split in (1, 2, 4, 7, 8, 14)
-        if split == 1 or (split <= steps and tiles < CUS and tiles * split <= MAX_WORKGROUPS_PER_CU * CUS)
-    ]
 
 
 def _is_idle(name: str, variant: str, config: GemmConfig, shape: Shape) -> bool:
     """Whether an axis cannot matter here: those of a small kernel that does not run."""
     traits = VARIANT_TRAITS[variant]
+    if traits.needs_aiter and not name.startswith("quant_") and name != "convert":
+        return True
     if name.startswith("reduce_"):
-        return effective_split(config, shape) == 1
+        return traits.needs_aiter or effective_split(config, shape, config.num_warps if traits.sliced else 1) == 1
     if name.startswith("quant_"):
         return resolved_a_mode(config, shape, traits) == "fused"
     return False
