@@ -324,8 +324,9 @@ def sliced_body(
         for tile in gl.static_range(TILES):
             total = gl.sum(memories[tile].load(sum_layout), axis=0)
             gl.amd.cdna4.buffer_store(total, partial_ptr, own + tile * SIZE)
-        # Every wave's stores are on their way before one lane says so; the atomic releases them to the other XCDs and
-        # acquires theirs.
+        # A barrier alone waits for no store: each wave waits for its own, then one lane's atomic releases all of them
+        # to the other XCDs and acquires theirs.
+        gl.inline_asm_elementwise("s_waitcnt vmcnt(0)", "=v,0", [where], dtype=gl.int32, is_pure=False, pack=1)
         workgroup_barrier()
         arrived = gl.atomic_add(arrived_ptr + where, 1, sem="acq_rel", scope="gpu")
         if arrived == SPLIT_K - 1:
