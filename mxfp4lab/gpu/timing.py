@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 REGIMES = ("leaderboard", "kernel")
@@ -273,3 +273,20 @@ def verdict(timings: Mapping[str, Timing], simplicity: Callable[[str], Any] | No
     chosen = min(tied, key=simplicity) if simplicity is not None else order[0]
     return Verdict("tie", chosen, tied, f"tie of {len(tied)} within p20..p80 of {order[0]} ({best.p50_us:.2f} us); "
                    f"{chosen} is preferred" + (" as the simplest" if simplicity is not None else ""))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Finalists timed alternately in one go.
+
+    Attributes:
+        order: indices into the plans, best first; of plans that cannot be told apart the simpler config first.
+        separate: whether the best's interval lies below every other's; else the result is a tie.
+        latency_us: per plan, in the plans' order.
+        detail: spreads and whatever else belongs into the records.
+    """
+
+    order: tuple[int, ...]
+    separate: bool
+    latency_us: tuple[float, ...]
+    detail: dict[str, Any] = field(default_factory=dict)

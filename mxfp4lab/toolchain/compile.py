@@ -260,7 +260,7 @@ def gpu_target(arch: str) -> Any:
     raise CompileError(f"arch: {arch!r} is no target; allowed: gfx950 (or another gfx name), sm_90", "request")
 
 
-def _source_class(jit_fn: Any) -> Any:
+def source_class(jit_fn: Any) -> Any:
     """Triton's or Gluon's front end, by the decorator of the kernel."""
     if getattr(jit_fn, "is_gluon", lambda: False)():
         from triton.experimental.gluon._runtime import GluonASTSource
@@ -286,7 +286,7 @@ def _compile_now(job: KernelJob) -> Compiled:
     ):
         warnings.simplefilter("ignore")
         try:
-            source = _source_class(jit_fn)(
+            source = source_class(jit_fn)(
                 fn=jit_fn, signature=dict(chosen.signature),
                 constexprs={(parameters[name],): value for name, value in chosen.constants.items()},
                 attrs=source_attributes(jit_fn, chosen.attributes),

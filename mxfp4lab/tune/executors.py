@@ -8,8 +8,9 @@ of different devices are never mixed in a run.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
+
+from mxfp4lab.gpu.timing import Comparison
 
 BACKENDS = ("auto", "emulator", "gpu")
 
@@ -45,23 +46,6 @@ class Executor(Protocol):
     def close(self) -> None:
         """End its processes."""
         ...
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Finalists timed alternately in one go.
-
-    Attributes:
-        order: indices into the plans, best first; of plans that cannot be told apart the simpler config first.
-        separate: whether the best's interval lies below every other's; else the result is a tie.
-        latency_us: per plan, in the plans' order.
-        detail: spreads and whatever else belongs into the records.
-    """
-
-    order: tuple[int, ...]
-    separate: bool
-    latency_us: tuple[float, ...]
-    detail: dict[str, Any] = field(default_factory=dict)
 
 
 def open_executor(backend: str, seed: int, workers: int | None = None) -> Executor | None:

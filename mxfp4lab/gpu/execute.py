@@ -1,0 +1,209 @@
+"""Runs a plan on a GPU: buffers allocated once per plan, outputs fresh on every call.
+
+A launch is issued in one of two ways. ``direct``: the compiled kernel and its arguments are prepared once, and a call
+goes through the compiled kernel's own launcher with the least host work. ``jit``: ``kernel[grid](...)``, as a
+submission does it. Both run the same machine code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mxfp4lab.plan import Plan, Ref
+from mxfp4lab.toolchain import Compiled, compile_launch, launch_job
+from mxfp4lab.toolchain.compile import gpu_target, source_class, unwrap
+from mxfp4lab.toolchain.specialize import source_attributes
+
+LAUNCH_MODES = ("direct", "jit")
+
+
+def torch_dtype(name: str) -> Any:
+    """A plan's dtype name as torch's."""
+    import torch
+
+    return {"bf16": torch.bfloat16, "u8": torch.uint8, "f32": torch.float32, "i32": torch.int32}[name]
+
+
+class PlanRunner:
+    """A plan bound to a device, ready to be called.
+
+    Calling it computes C from the inputs that are bound. Workspaces live as long as the runner; nothing that depends on
+    the values of an input is kept from one call to the next.
+    """
+
+    def __init__(
+        self, plan: Plan, *, launch: str = "direct", device: int | str = "cuda",
+        compiled: Mapping[int, Compiled] | None = None,
+    ) -> None:  # fmt: skip
+        """Compile (or take from the cache) and allocate.
+
+        Args:
+            plan: for the architecture of the device.
+            launch: of `LAUNCH_MODES`.
+            device: torch's name or number of the GPU.
+            compiled: launch number -> kernel, where that is known already.
+
+        Raises:
+            ValueError: unknown launch mode.
+            CompileError: a kernel does not compile.
+        """
+        if launch not in LAUNCH_MODES:
+            raise ValueError(f"launch={launch!r} is unknown; allowed: {', '.join(LAUNCH_MODES)}")
+        self.plan, self.launch = plan, launch
+        self._device = f"cuda:{device}" if isinstance(device, int) else device
+        self._known = dict(compiled or {})
+        self._tensors: dict[str, Any] = {}
+        self._outputs = [buffer for buffer in plan.buffers if buffer.role == "output"]
+        for buffer in plan.buffers:
+            if buffer.role == "workspace":
+                self._tensors[buffer.name] = self._allocate(buffer)
+        self._issue: list[Callable[[dict[str, Any]], None]] = []
+
+    def bind(self, inputs: Mapping[str, Any]) -> PlanRunner:
+        """Take input tensors (on the device, contiguous) and prepare every launch for them.
+
+        Raises:
+            ValueError: an input is missing, or has another shape, dtype or place than the plan's buffer.
+        """
+        for buffer in self.plan.buffers:
+            if buffer.role == "input":
+                if buffer.name not in inputs:
+                    raise ValueError(f"inputs lack {buffer.name!r}; the plan has {', '.join(self._input_names())}")
+                self._tensors[buffer.name] = _checked(buffer, inputs[buffer.name])
+        self._issue = [self._prepare(number, launch) for number, launch in enumerate(self.plan.launches)]
+        return self
+
+    def __call__(self) -> Any:
+        """One computation: C [M, N] bf16 in memory of its own."""
+        outputs = {buffer.name: self._allocate(buffer) for buffer in self._outputs}
+        for issue in self._issue:
+            issue(outputs)
+        c = outputs[self.plan.output]
+        return c if c.shape[0] == self.plan.output_rows else c[: self.plan.output_rows]
+
+    def _input_names(self) -> list[str]:
+        return [buffer.name for buffer in self.plan.buffers if buffer.role == "input"]
+
+    def _allocate(self, buffer: Any) -> Any:
+        import torch
+
+        if buffer.fill is None:
+            return torch.empty(buffer.shape, dtype=torch_dtype(buffer.dtype), device=self._device)
+        return torch.full(buffer.shape, buffer.fill, dtype=torch_dtype(buffer.dtype), device=self._device)
+
+    def _prepare(self, number: int, launch: Any) -> Callable[[dict[str, Any]], None]:
+        if not hasattr(launch, "fn"):
+            return self._prepare_code_object(number, launch)
+        if self.launch == "jit":
+            return self._prepare_jit(launch)
+        return self._prepare_direct(number, launch)
+
+    def _prepare_jit(self, launch: Any) -> Callable[[dict[str, Any]], None]:
+        kernel = unwrap(launch.fn)[launch.grid]
+        keywords = {**dict(launch.constants), **dict(launch.options)}
+        values = [(name, value) for name, value in launch.args]
+
+        def issue(outputs: dict[str, Any]) -> None:
+            kernel(**{name: self._value(value, outputs) for name, value in values}, **keywords)
+
+        return issue
+
+    def _prepare_direct(self, number: int, launch: Any) -> Callable[[dict[str, Any]], None]:
+        compiled = self._known.get(number) or compile_launch(launch, self.plan.buffers, self.plan.arch)
+        kernel = launchable(launch, self.plan, compiled)[launch.grid]
+        named = {**dict(launch.constants), **dict(launch.args)}
+        arguments = [named.get(parameter.name, parameter.default) for parameter in unwrap(launch.fn).params]
+        fresh = [(place, value.buffer) for place, value in enumerate(arguments)
+                 if isinstance(value, Ref) and value.buffer not in self._tensors]  # fmt: skip
+        arguments = [self._tensors.get(value.buffer) if isinstance(value, Ref) else value for value in arguments]
+
+        def issue(outputs: dict[str, Any]) -> None:
+            for place, name in fresh:
+                arguments[place] = outputs[name]
+            kernel(*arguments)
+
+        return issue
+
+    def _prepare_code_object(self, number: int, launch: Any) -> Callable[[dict[str, Any]], None]:
+        import torch
+
+        from mxfp4lab.gpu.module import Module
+
+        compiled = self._known.get(number) or compile_launch(launch, self.plan.buffers, self.plan.arch)
+        args, places = [], {}
+        for offset, size, value in launch.args:
+            if isinstance(value, Ref) and value.buffer not in self._tensors:
+                places[value.buffer] = offset
+                args.append((offset, size, 0))
+            elif isinstance(value, Ref):
+                args.append((offset, size, self._tensors[value.buffer].data_ptr()))
+            else:
+                args.append((offset, size, value))
+        call = Module(compiled.binary, launch.name).prepare(launch.grid, launch.block, args, places)
+
+        def issue(outputs: dict[str, Any]) -> None:
+            queue = torch.cuda.current_stream().cuda_stream
+            call(queue, {name: outputs[name].data_ptr() for name in places})
+
+        return issue
+
+    def _value(self, value: Any, outputs: dict[str, Any]) -> Any:
+        if isinstance(value, Ref):
+            return outputs[value.buffer] if value.buffer in outputs else self._tensors[value.buffer]
+        return value
+
+
+def launchable(launch: Any, plan: Plan, compiled: Compiled) -> Any:
+    """Triton's `CompiledKernel` for machine code that was compiled elsewhere; ``[grid](*all arguments)`` launches it.
+
+    The kernel is not compiled again: its binary and the compiler's metadata are handed to Triton as the files that its
+    own cache would hold.
+    """
+    from triton.compiler import CompiledKernel
+
+    if not compiled.metadata:
+        raise ValueError(f"{compiled.name}: the compiled kernel lacks the compiler's metadata; compile it again")
+    job = launch_job(launch, plan.buffers, plan.arch)
+    chosen, jit_fn = job.specialization, job.jit_fn
+    parameters = {parameter.name: index for index, parameter in enumerate(jit_fn.params)}
+    source = source_class(jit_fn)(
+        fn=jit_fn, signature=dict(chosen.signature),
+        constexprs={(parameters[name],): value for name, value in chosen.constants.items()},
+        attrs=source_attributes(jit_fn, chosen.attributes),
+    )  # fmt: skip
+    text, binary = ("ptx", "cubin") if gpu_target(plan.arch).backend == "cuda" else ("amdgcn", "hsaco")
+    with tempfile.TemporaryDirectory(prefix="mxfp4lab-") as folder:
+        files = {f"{compiled.name}.{ending}": Path(folder) / f"{compiled.name}.{ending}"
+                 for ending in ("json", text, binary)}  # fmt: skip
+        for name, path in files.items():
+            if name.endswith("json"):
+                path.write_text(json.dumps(compiled.metadata))
+            elif name.endswith(binary):
+                path.write_bytes(compiled.binary)
+            else:
+                path.write_text(compiled.asm)
+        return CompiledKernel(source, {name: str(path) for name, path in files.items()}, job.key)
+
+
+def on_device(inputs: Mapping[str, Any], device: int | str = "cuda") -> dict[str, Any]:
+    """Input tensors copied to the GPU."""
+    place = f"cuda:{device}" if isinstance(device, int) else device
+    return {name: tensor.to(place) for name, tensor in inputs.items()}
+
+
+def _checked(buffer: Any, tensor: Any) -> Any:
+    wanted = torch_dtype(buffer.dtype)
+    if tensor.dtype != wanted and tensor.element_size() == 1 and buffer.dtype == "u8":
+        with contextlib.suppress(RuntimeError):
+            tensor = tensor.view(wanted)  # float4 and e8m0 are bytes to us
+    if tuple(tensor.shape) != tuple(buffer.shape) or tensor.dtype != wanted:
+        found = f"{tensor.dtype} {tuple(tensor.shape)}"
+        raise ValueError(f"{buffer.name} is {found}; the plan needs {wanted} {tuple(buffer.shape)}")
+    if not tensor.is_contiguous() or tensor.data_ptr() % 16:
+        raise ValueError(f"{buffer.name} must be contiguous and start at a multiple of 16 bytes")
+    return tensor

@@ -1,0 +1,221 @@
+"""Many tasks over many workers: the GPUs of this machine, or a Ray cluster's. Same tasks, same outcomes.
+
+A task is ``module:function`` with JSON arguments; what a worker's process does to itself is an `Outcome`, never an
+exception. Only Ray knows of hosts that die: their tasks are given to others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from mxfp4lab.gpu.worker import DEFAULT_TIMEOUT_S, Outcome, Worker
+
+EXECUTORS = ("local", "ray")
+RESOURCES = ("gpu", "cpu")
+MAX_ATTEMPTS = 3
+"""How often a task is begun whose host dies; a host that dies thrice under one task is taken as the task's doing."""
+DESCRIBE = "mxfp4lab.gpu.measure:describe_device"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One call in a worker."""
+
+    task: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    timeout_s: float = DEFAULT_TIMEOUT_S
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished task: its place in the list, how it ended, on which worker, at which attempt."""
+
+    index: int
+    outcome: Outcome
+    worker: str
+    attempt: int = 1
+
+
+class Pool(Protocol):
+    """Workers of one kind.
+
+    Attributes:
+        device: the GPU's name, the same on all of them; "" for CPU workers.
+        arch: its architecture; "" for CPU workers.
+    """
+
+    device: str
+    arch: str
+
+    def run_all(self, tasks: Sequence[Task]) -> Iterator[Done]: ...
+
+    def close(self) -> None: ...
+
+
+def open_pool(
+    executor: str = "local", resource: str = "gpu", count: int | None = None, address: str | None = None
+) -> Pool:
+    """Workers on this machine or on a Ray cluster.
+
+    Args:
+        executor: "local" or "ray".
+        resource: "gpu": one worker per GPU; "cpu": workers that compile and emulate.
+        count: at most this many workers; all GPUs, or one per core, without it.
+        address: of a Ray cluster ("auto" for the one this machine belongs to); a local one is started without it.
+
+    Raises:
+        ValueError: unknown executor or resource, no GPU, GPUs of different names, or Ray is not installed.
+    """
+    if executor not in EXECUTORS:
+        raise ValueError(f"executor={executor!r} is unknown; allowed: {', '.join(EXECUTORS)}")
+    if resource not in RESOURCES:
+        raise ValueError(f"resource={resource!r} is unknown; allowed: {', '.join(RESOURCES)}")
+    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
+        raise ValueError(f"count={count!r} must be a whole number from 1, or None")
+    if executor == "ray":
+        from mxfp4lab.gpu.ray_pool import RayPool
+
+        return RayPool(resource, count, address)
+    return LocalPool(resource, count)
+
+
+class LocalPool:
+    """One worker process per GPU of this machine, or several without one."""
+
+    def __init__(self, resource: str = "gpu", count: int | None = None) -> None:
+        if resource == "gpu":
+            visible = gpu_selectors()
+            self.workers = [Worker(f"gpu{number}", environment) for number, environment in enumerate(visible)][:count]
+        else:
+            self.workers = [Worker(f"cpu{number}") for number in range(count or os.cpu_count() or 1)]
+        self.device = self.arch = ""
+        if resource == "gpu":
+            try:
+                described = {worker.name: worker.run(DESCRIBE) for worker in self.workers}
+                self.device, self.arch = one_device(described)
+            except BaseException:
+                self.close()
+                raise
+
+    def run_all(self, tasks: Sequence[Task]) -> Iterator[Done]:
+        """Results in the order in which they are done; every task exactly once."""
+        waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+        done: queue.SimpleQueue[Done | BaseException] = queue.SimpleQueue()
+        for index in range(len(tasks)):
+            waiting.put(index)
+        stop = threading.Event()
+
+        def serve(worker: Worker) -> None:
+            while not stop.is_set():
+                try:
+                    index = waiting.get_nowait()
+                except queue.Empty:
+                    return
+                task = tasks[index]
+                try:
+                    done.put(Done(index, worker.run(task.task, task.arguments, task.timeout_s), worker.name))
+                except BaseException as error:  # goes to the caller's thread
+                    done.put(error)
+                    return
+
+        threads = [threading.Thread(target=serve, args=(worker,), daemon=True) for worker in self.workers]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(len(tasks)):
+                result = done.get()
+                if isinstance(result, BaseException):
+                    raise result
+                yield result
+        finally:
+            stop.set()
+            for worker, thread in zip(self.workers, threads, strict=True):
+                if thread.is_alive():
+                    thread.join(0.1)
+                if thread.is_alive():  # the caller leaves early: what still runs is not wanted
+                    worker.abort()
+                    thread.join()
+
+    def close(self) -> None:
+        """End all processes."""
+        for worker in self.workers:
+            worker.close()
+
+
+def gpu_selectors() -> list[dict[str, str]]:
+    """Per visible GPU, the environment in which a child sees it alone.
+
+    Raises:
+        ValueError: torch sees none, and why.
+    """
+    import torch
+
+    if torch.version.hip is None and torch.version.cuda is None:
+        raise ValueError(f"no GPU: torch {torch.__version__} is built without ROCm and CUDA")
+    count = torch.cuda.device_count()
+    if count == 0:
+        raise ValueError(f"no GPU: torch {torch.__version__} finds no device")
+    variable = "HIP_VISIBLE_DEVICES" if torch.version.hip else "CUDA_VISIBLE_DEVICES"
+    given = [name for name in os.environ.get(variable, "").split(",") if name.strip()]
+    names = given if len(given) == count else [str(number) for number in range(count)]
+    return [{variable: name} for name in names]
+
+
+def one_device(described: Mapping[str, Outcome]) -> tuple[str, str]:
+    """(name, architecture) that all workers' GPUs share.
+
+    Raises:
+        ValueError: a worker cannot use its GPU, or they differ: times of different devices are never mixed.
+    """
+    for name, outcome in described.items():
+        if outcome.status != "ok":
+            raise ValueError(f"worker {name} cannot use its GPU: {outcome.reason}")
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for name, outcome in described.items():
+        kinds.setdefault((outcome.value["name"], outcome.value["arch"]), []).append(name)
+    if len(kinds) != 1:
+        said = "; ".join(f"{device}: {', '.join(names)}" for (device, _), names in kinds.items())
+        raise ValueError(f"devices differ ({said}): one run is one device name; select GPUs of one kind")
+    return next(iter(kinds))
+
+
+class Backlog:
+    """Tasks to be begun, and begun again when a host dies; at most `MAX_ATTEMPTS` times each."""
+
+    def __init__(self, count: int) -> None:
+        self._waiting = deque((index, 1) for index in range(count))
+
+    def take(self) -> tuple[int, int] | None:
+        """(index, attempt) of the next task, or None."""
+        return self._waiting.popleft() if self._waiting else None
+
+    def host_died(self, index: int, attempt: int, worker: str) -> Done | None:
+        """Queue the task again, first in line; or its final outcome if it has had its chances."""
+        if attempt < MAX_ATTEMPTS:
+            self._waiting.appendleft((index, attempt + 1))
+            return None
+        reason = f"its host died at each of {MAX_ATTEMPTS} attempts"
+        return Done(index, Outcome("worker_died", reason=reason), worker, attempt)
+
+
+def package_path() -> str:
+    """A PYTHONPATH with which another process finds this package."""
+    root = str(Path(__file__).resolve().parents[2])
+    given = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    with contextlib.suppress(ValueError):
+        given.remove(root)
+    return os.pathsep.join([root, *given])
+
+
+def python_version() -> str:
+    """Of this process; Ray needs the same on every host."""
+    return ".".join(map(str, sys.version_info[:3]))
