@@ -155,9 +155,9 @@ def _bench_for(shape: Shape, seed: int) -> Bench:
         from mxfp4lab.problem import input_dict
 
         device = _bench.device if _bench is not None else TorchDevice(0)
-        inputs = input_dict(shape, seed)
+        inputs = on_device(input_dict(shape, seed))
         reference, needed = _judgement(inputs)
-        _bench = Bench(shape, seed, on_device(inputs), reference.to("cuda"), needed, device)
+        _bench = Bench(shape, seed, inputs, reference, needed, device)
     return _bench
 
 
