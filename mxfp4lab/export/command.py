@@ -17,9 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="configs per shape that the file times at its first call, 1 to 16 (default: 1)")  # fmt: skip
     parser.add_argument("--variant", help="without a notebook: the variant")
     parser.add_argument("--shape", action="append", default=[], metavar="M,N,K", help="with --variant; may be repeated")
-    parser.add_argument(
-        "--config", metavar="JSON", help="with --variant: '{\"block_m\": 16}'; else its default per shape"
-    )
+    parser.add_argument("--config", metavar="JSON", help="with --variant: '{\"block_m\": 16}'; else its default")
     parser.add_argument("--cell", metavar="TAG", help="export the code cell with this tag of a notebook")
     parser.add_argument(
         "--lint", action="store_true", help="only lint the file: FILE is a submission; nothing is written"
@@ -70,7 +68,7 @@ def _variant(args: argparse.Namespace) -> int:
     _require_python(args.source[0])
     shapes = [parse_shape(shape) for shape in args.shape] or list(TASK_SHAPES)
     config = parse_config(args.config)
-    picks = {shape: (args.variant, config) for shape in shapes}
+    picks = dict.fromkeys(shapes, (args.variant, config))
     evidence = "The given config." if config is not None else "Default configs, not tuned."
     text = export_submission(picks, args.source[0], evidence=evidence)
     return _say(args, args.source[0], text, [str(shape) for shape in shapes])

@@ -27,8 +27,8 @@ _COMPARE = {
 }  # fmt: skip
 _BINARY = {
     cst.Add: operator.add, cst.Subtract: operator.sub, cst.Multiply: operator.mul, cst.FloorDivide: operator.floordiv,
-    cst.Modulo: operator.mod, cst.LeftShift: operator.lshift, cst.RightShift: operator.rshift, cst.BitAnd: operator.and_,
-    cst.BitOr: operator.or_,
+    cst.Modulo: operator.mod, cst.LeftShift: operator.lshift, cst.RightShift: operator.rshift,
+    cst.BitAnd: operator.and_, cst.BitOr: operator.or_,
 }  # fmt: skip
 
 

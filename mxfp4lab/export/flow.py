@@ -23,15 +23,18 @@ _DESCRIBING_CALLS = {
     "size", "dim", "numel", "stride", "element_size", "is_contiguous", "nelement", "get_device", "storage_offset",
     "data_ptr", "untyped_storage", "type", "is_floating_point",
 }  # fmt: skip
-_FRESH = {"empty", "zeros", "ones", "full", "empty_like", "zeros_like", "ones_like", "full_like", "new_empty", "new_zeros",
-          "new_ones", "new_full", "empty_strided", "isinstance", "len", "id", "hasattr", "type", "callable", "range",
-          "print", "format", "repr", "str"}  # fmt: skip
-_SAME_MEMORY = {"view", "reshape", "t", "transpose", "permute", "squeeze", "unsqueeze", "narrow", "detach", "contiguous", "as_strided",
-                "view_as", "flatten", "expand", "select", "copy_", "zero_", "fill_", "add_", "mul_", "resize_", "data"}  # fmt: skip
+_FRESH = {
+    "empty", "zeros", "ones", "full", "empty_like", "zeros_like", "ones_like", "full_like", "new_empty", "new_zeros",
+    "new_ones", "new_full", "empty_strided", "isinstance", "len", "id", "hasattr", "type", "callable", "range", "print",
+    "format", "repr", "str",
+}  # fmt: skip
+_SAME_MEMORY = {
+    "view", "reshape", "t", "transpose", "permute", "squeeze", "unsqueeze", "narrow", "detach", "contiguous", "select",
+    "as_strided", "view_as", "flatten", "expand", "copy_", "zero_", "fill_", "add_", "mul_", "resize_", "data",
+}  # fmt: skip
 _LOOKUPS = {"get", "setdefault", "pop", "popitem"}
 _STORES = {"append", "add", "setdefault", "update", "extend", "insert", "appendleft", "__setitem__"}
 _CACHING = {"cache", "lru_cache", "functools.cache", "functools.lru_cache", "cached", "memoize", "cachetools.cached"}
-_FACTS = ("kept", "computed", "address")
 
 
 @dataclass(frozen=True)
@@ -97,8 +100,8 @@ class Flow:
                 break
         for line, value in start.returned_lines:
             if value.kept:
-                self._report(line, "reused-output", "custom_kernel returns memory that is kept between calls: an output "
-                             "buffer must not be handed out twice")  # fmt: skip
+                said = "custom_kernel returns memory that is kept between calls: an output buffer is handed out twice"
+                self._report(line, "reused-output", said)
         return sorted(self._findings)
 
     def _state(self) -> list:
@@ -330,7 +333,8 @@ class _Body:
                 self._flow.report(
                     node.lineno, "keyed-by-pointer", "an input is compared with a kept tensor by identity"
                 )
-            if isinstance(operator, (ast.Eq, ast.NotEq)) and (one.address and other.kept or other.address and one.kept):
+            addresses = (one.address and other.kept) or (other.address and one.kept)
+            if isinstance(operator, (ast.Eq, ast.NotEq)) and addresses:
                 self._flow.report(
                     node.lineno, "keyed-by-pointer", "a tensor's address or id is compared with a kept one"
                 )

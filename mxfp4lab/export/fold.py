@@ -16,7 +16,7 @@ import libcst.matchers as m
 
 from mxfp4lab.export.evaluate import UNKNOWN, evaluate, literal
 from mxfp4lab.export.sources import Source, constexpr_parameters, is_kernel, source_of
-from mxfp4lab.export.tidy import drop_unused, inline_trivial, single_assignments
+from mxfp4lab.export.tidy import drop_unused, inline_trivial, simplified, single_assignments
 
 Constants = dict[str, object]
 
@@ -472,12 +472,7 @@ class _ExpressionFolder(cst.CSTTransformer):
     def leave_BinaryOperation(
         self, original_node: cst.BinaryOperation, updated_node: cst.BinaryOperation
     ) -> cst.BaseExpression:
-        if isinstance(updated_node.operator, cst.Multiply):
-            if m.matches(updated_node.right, m.Integer(value="1")):
-                return updated_node.left
-            if m.matches(updated_node.left, m.Integer(value="1")):
-                return updated_node.right
-        return updated_node
+        return simplified(updated_node)
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
         if not isinstance(original_node.func, cst.Name):

@@ -2,7 +2,7 @@
 
 A plan holds numbers for one shape. A submission must hold formulas, so that one table of configs serves every shape.
 Instead of repeating what the plan builder knows, the exporter builds plans for many shapes and looks for the shortest
-expression in M, N, K and the launch's own constants that gives every number seen. It fits all of them or it is not used.
+expression in M, N, K and the launch's own constants that gives every number seen: it fits all of them or is not used.
 """
 
 from __future__ import annotations
@@ -93,6 +93,10 @@ def _rounded(x: Formula, step: int) -> Formula:
     return Formula(f"triton.cdiv({x.text}, {step}) * {step}", lambda s, c: -(-x.value(s, c) // step) * step)
 
 
+def _at_least(x: Formula, least: int) -> Formula:
+    return Formula(f"max({x.text}, {least})", lambda s, c: max(x.value(s, c), least))
+
+
 def _product(factors: Sequence[Formula]) -> Formula:
     text = " * ".join(f"({f.text})" if " // " in f.text else f.text for f in factors)
 
@@ -123,6 +127,7 @@ def _candidates(names: Sequence[str], boolean: bool) -> Iterator[Formula]:
     if boolean:
         yield from (_tail(x, y) for x in sizes for y in constants)
         yield from (_tail(x, _literal(step)) for x in sizes for step in (32, 64, 128, 256))
+        yield from (_tail(x, _at_least(y, 256)) for x in sizes for y in constants)
         yield from (_tail(x, _product([y, z])) for x in sizes for y, z in itertools.combinations(constants, 2))
         return
     yield from sizes

@@ -1,7 +1,7 @@
 """Is this an honest submission that the server takes? Findings with line numbers, for any file.
 
-Errors are what the exporter refuses to write: the word that the server rejects in any form or disguise, imports of the lab,
-IPython leftovers, results kept between calls, an output buffer handed out twice, work moved out of the timed call.
+Errors are what the exporter refuses to write: the word that the server rejects in any form or disguise, imports of the
+lab, IPython leftovers, results kept between calls, an output buffer handed out twice, work moved out of the timed call.
 The analysis reads the file and runs nothing; `mxfp4lab check --mode leaderboard` sees what a file really does.
 """
 
@@ -19,7 +19,8 @@ __all__ = ["lint_source", "server_refusals"]
 
 LEADERBOARD = "amd-mxfp4-mm"
 _BACKGROUND = {
-    "threading", "multiprocessing", "concurrent", "concurrent.futures", "asyncio", "subprocess", "atexit", "signal", "sched",
+    "threading", "multiprocessing", "concurrent", "concurrent.futures", "asyncio", "subprocess", "atexit", "signal",
+    "sched",
 }  # fmt: skip
 _CLOCK_OWNERS = ("time", "torch", "triton", "reference", "utils", "task", "sys", "builtins", "gc")
 _GRAPH_NAMES = ("CUDAGraph", "make_graphed_callables")
@@ -78,11 +79,8 @@ def _notebook_leftovers(tree: ast.Module, source: str) -> Iterator[Finding]:
         if re.match(r"#\s*(In\s*\[[\d ]*\]:|%%)", line):
             yield error(number, "ipython", "a cell marker of a notebook")
     for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Name)
-            and node.id in ("get_ipython", "In", "Out", "_ih", "_oh")
-            and isinstance(node.ctx, ast.Load)
-        ):
+        leftover = isinstance(node, ast.Name) and node.id in ("get_ipython", "In", "Out", "_ih", "_oh")
+        if leftover and isinstance(node.ctx, ast.Load):
             if node.id == "get_ipython" or not _is_bound(tree, node.id):
                 yield error(node.lineno, "ipython", f"{node.id} exists in IPython only")
         if isinstance(node, ast.Call) and dotted(node.func) == "display" and not _is_bound(tree, "display"):

@@ -13,7 +13,7 @@ from typing import Any
 
 from mxfp4lab.config import GemmConfig, config_errors
 from mxfp4lab.export.formulas import Formula, Observation, always_equal, find_formula
-from mxfp4lab.plan import Plan, Ref, TritonLaunch, build_plan
+from mxfp4lab.plan import CodeObjectLaunch, Plan, Ref, TritonLaunch, build_plan
 from mxfp4lab.shapes import Shape
 
 # Sizes with and without tails against every tile size, none a multiple of another's formula.
@@ -21,6 +21,8 @@ PROBE_SHAPES = tuple(Shape(*s) for s in (
     (1, 32, 64), (3, 96, 320), (4, 2880, 512), (8, 2112, 7168), (16, 3072, 1536), (33, 160, 192), (64, 7168, 2048),
     (100, 1056, 1088), (129, 544, 4160), (256, 2880, 512), (300, 416, 2112), (512, 4096, 8192), (1000, 1312, 960),
 ))  # fmt: skip
+PREBUILT = "gemm_a4w4_asm"
+_WORDS = ("quantize", "shuffle", "gemm", "reduce")
 _VARIED = ("block_m", "block_n", "block_k", "quant_block_m", "quant_block_k", "reduce_block_m", "reduce_block_n")
 
 
@@ -37,10 +39,10 @@ class Step:
     """One launch of a structure.
 
     Attributes:
-        fn: the Triton kernel; name: its entry point; label: the table's name for its row.
+        fn: the Triton kernel, None for aiter's call; name: its entry point; label: the table's name for its row.
         args: (parameter, buffer name or formula) in order.
         formulas: constexpr parameters that follow the shape.
-        literals: constexpr parameters and compiler options that a table row holds.
+        literals: constexpr parameters and compiler options that a table row holds; options: which of them are options.
         grid: one formula per dimension.
     """
 
@@ -50,6 +52,7 @@ class Step:
     args: list[tuple[str, str | Formula]]
     formulas: dict[str, Formula] = field(default_factory=dict)
     literals: list[str] = field(default_factory=list)
+    options: list[str] = field(default_factory=list)
     grid: list[Formula] = field(default_factory=list)
 
 
@@ -108,16 +111,29 @@ class Recipe:
 
 def signature(plan: Plan) -> tuple:
     """What two plans must share to be run by the same code."""
-    launches = tuple(
-        (launch.name, tuple((name, value.buffer if isinstance(value, Ref) else None) for name, value in launch.args))
-        for launch in plan.launches
-    )
-    buffers = tuple((b.name, b.dtype, b.fill) for b in plan.buffers if b.role != "input")
-    return launches, buffers, plan.output, plan.buffer(plan.output).shape[0] == plan.shape.m
+    launches = tuple((_entry(launch), tuple(_references(launch))) for launch in plan.launches)
+    # aiter's own call clears C where it splits K, so that a fill of the output is not the caller's business.
+    buffers = tuple((b.name, b.dtype, b.fill if b.role == "workspace" else None)
+                    for b in plan.buffers if b.role != "input")  # fmt: skip
+    return launches, buffers, plan.output
 
 
-def constants_of(launch: TritonLaunch) -> dict[str, Any]:
-    """Constexprs and compiler options of a launch."""
+def _entry(launch: TritonLaunch | CodeObjectLaunch) -> str:
+    """The function that issues a launch: the kernel, or aiter's call for its prebuilt GEMM."""
+    return launch.name if isinstance(launch, TritonLaunch) else PREBUILT
+
+
+def _references(launch: TritonLaunch | CodeObjectLaunch) -> list[tuple[object, str | None]]:
+    """(parameter, buffer) of every argument; a number has no buffer."""
+    if isinstance(launch, TritonLaunch):
+        return [(name, value.buffer if isinstance(value, Ref) else None) for name, value in launch.args]
+    return [(offset, value.buffer) for offset, _, value in launch.args if isinstance(value, Ref)]
+
+
+def constants_of(launch: TritonLaunch | CodeObjectLaunch) -> dict[str, Any]:
+    """Constexprs and compiler options of a launch; aiter's call chooses its own."""
+    if not isinstance(launch, TritonLaunch):
+        return {}
     return dict(launch.constants) | dict(launch.options)
 
 
@@ -130,8 +146,7 @@ def build_recipe(candidates: Mapping[Shape, Sequence[Pick]], default: Pick, arch
         arch: the target of the plans.
 
     Raises:
-        ValueError: a plan that is not made of Triton launches, a default whose structure depends on the shape, or a
-            number that no formula explains.
+        ValueError: a default whose structure depends on the shape, or a number that no formula explains.
     """
 
     def plan(variant: str, config: GemmConfig, shape: Shape) -> Plan:
@@ -140,12 +155,6 @@ def build_recipe(candidates: Mapping[Shape, Sequence[Pick]], default: Pick, arch
     chosen = [
         (shape, pick, plan(pick.variant, pick.config, shape)) for shape, picks in candidates.items() for pick in picks
     ]
-    for _, pick, made in chosen:
-        for launch in made.launches:
-            if not isinstance(launch, TritonLaunch):
-                raise ValueError(
-                    f"variant={pick.variant!r} launches a prebuilt code object; only Triton variants are exported"
-                )
     evidence = _Evidence(plan, arch)
     for _, pick, made in chosen:
         evidence.add(pick, made)
@@ -203,40 +212,43 @@ class _Evidence:
         """Formulas and table columns of all plans that share a signature."""
         groups = self._groups[key]
         steps = []
-        labels = _labels([launch.name for launch in own.launches])
+        labels = _labels([_entry(launch) for launch in own.launches])
         for index, launch in enumerate(own.launches):
-            step = Step(launch.fn, launch.name, labels[index], [])
+            if not isinstance(launch, TritonLaunch):
+                steps.append(Step(None, PREBUILT, labels[index], [(str(o), b) for o, b in _references(launch) if b]))
+                continue
+            step = Step(launch.fn, launch.name, labels[index], [], options=[name for name, _ in launch.options])
+            for name in constants_of(launch):
+                self._column(step, groups, index, name)
             for position, (name, value) in enumerate(launch.args):
                 if isinstance(value, Ref):
                     step.args.append((name, value.buffer))
                 else:
-                    step.args.append((name, self._formula(groups, index, lambda la, p=position: la.args[p][1], name)))
-            for name in constants_of(launch):
-                self._column(step, groups, index, name)
-            step.grid = [self._formula(groups, index, lambda la, d=d: la.grid[d], f"grid {d}") for d in range(3)]
+                    number = self._formula(step, groups, index, lambda la, p=position: la.args[p][1], name)
+                    step.args.append((name, number))
+            step.grid = [self._formula(step, groups, index, lambda la, d=d: la.grid[d], f"grid {d}") for d in range(3)]
             steps.append(step)
         workspaces, output = [], None
         for buffer in own.buffers:
             if buffer.role == "input":
                 continue
-            users = [i for i, la in enumerate(own.launches) if any(v == Ref(buffer.name) for _, v in la.args)]
-            owner, dims = self._dims(groups, users, buffer.name, len(buffer.shape))
+            users = [i for i, la in enumerate(own.launches) if any(b == buffer.name for _, b in _references(la))]
+            owner, dims = self._dims(steps, groups, users, buffer.name, len(buffer.shape))
             if buffer.name == own.output:
                 output = (owner, dims)
             else:
                 workspaces.append(Workspace(buffer.name, buffer.dtype, buffer.fill, owner, dims))
         assert output is not None
-        return Structure(
-            steps, workspaces, own.output, output[1], output[0], own.buffer(own.output).shape[0] != own.shape.m
-        )
+        padded = any(p.buffer(p.output).shape[0] != p.shape.m for plans in groups for p in plans)
+        return Structure(steps, workspaces, own.output, output[1], output[0], padded)
 
     def _observe(self, groups: list[list[Plan]], index: int, value: Callable) -> list[list[Observation]]:
         return [[Observation({"M": p.shape.m, "N": p.shape.n, "K": p.shape.k}, constants_of(p.launches[index]),
                              value(p.launches[index])) for p in plans] for plans in groups]  # fmt: skip
 
-    def _formula(self, groups: list[list[Plan]], index: int, value: Callable, what: str) -> Formula:
+    def _formula(self, step: Step, groups: list[list[Plan]], index: int, value: Callable, what: str) -> Formula:
         seen = [o for group in self._observe(groups, index, value) for o in group]
-        formula = find_formula(seen)
+        formula = find_formula(seen, names=step.literals)
         if formula is None:
             raise ValueError(
                 f"{groups[0][0].launches[index].name}: no formula in M, N, K and the launch's constants gives {what}"
@@ -263,13 +275,15 @@ class _Evidence:
         else:  # follows the shape in its own way (a clamped split): right in each row, checked for the default
             step.literals.append(name)
 
-    def _dims(self, groups: list[list[Plan]], users: list[int], buffer: str, rank: int) -> tuple[int, list[Formula]]:
+    def _dims(
+        self, steps: list[Step], groups: list[list[Plan]], users: list[int], buffer: str, rank: int
+    ) -> tuple[int, list[Formula]]:
         for index in users:
             dims = []
             for d in range(rank):
                 seen = [Observation({"M": p.shape.m, "N": p.shape.n, "K": p.shape.k}, constants_of(p.launches[index]),
                                     p.buffer(buffer).shape[d]) for plans in groups for p in plans]  # fmt: skip
-                dims.append(find_formula(seen))
+                dims.append(find_formula(seen, names=[]) or find_formula(seen, names=steps[index].literals))
             if all(dims):
                 return index, dims  # type: ignore[return-value]
         raise ValueError(f"buffer {buffer!r}: no formula in M, N, K and a launch's constants gives its shape")
@@ -290,7 +304,7 @@ def _neighbours(config: GemmConfig) -> Iterator[GemmConfig]:
 
 def _labels(names: list[str]) -> list[str]:
     """`gemm_fused` -> `gemm`; numbered where two launches would share a label."""
-    short = [name.split("_")[0] for name in names]
+    short = [next((w for w in name.split("_") if w in _WORDS), name.split("_")[0]) for name in names]
     return [s if short.count(s) == 1 else f"{s}{short[: i + 1].count(s)}" for i, s in enumerate(short)]
 
 
@@ -317,6 +331,8 @@ def verify_row(recipe: Recipe, row: Row, made: Plan) -> None:
         if constants != constants_of(launch):
             wrong = {n for n in constants_of(launch) if constants.get(n) != constants_of(launch)[n]}
             raise ValueError(f"{who}: {launch.name}: {', '.join(sorted(wrong))} cannot be computed from the shape")
+        if not isinstance(launch, TritonLaunch):
+            continue
         if tuple(f.value(sizes, constants) for f in step.grid) != launch.grid:
             raise ValueError(f"{who}: {launch.name}: its grid cannot be computed from the shape")
         for (name, formula), (_, value) in zip(step.args, launch.args, strict=True):

@@ -11,11 +11,10 @@ from mxfp4lab.export.fold import Folder
 from mxfp4lab.export.formulas import Formula
 from mxfp4lab.export.layout import break_line, function_text, names_in, statement_text
 from mxfp4lab.export.recipe import Recipe, Row, Step, Structure
-from mxfp4lab.export.sources import assignment_of, is_kernel
+from mxfp4lab.export.sources import Definition, definitions_of, is_kernel
 
 HEADER = "#!POPCORN leaderboard amd-mxfp4-mm\n#!POPCORN gpu MI355X\n"
 AMD_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim")
-COMPILER_OPTIONS = ("num_warps", "num_stages", *AMD_OPTIONS, "num_ctas", "maxnreg")
 SOFTWARE_CONVERT = "sw_bits"
 _TORCH_DTYPES = {"bf16": "torch.bfloat16", "u8": "torch.uint8", "f32": "torch.float32", "i32": "torch.int32"}
 _INPUTS = ("a", "b", "b_q", "b_shuffle", "b_scale_sh")
@@ -48,6 +47,8 @@ class _Writer:
         entries: dict[str, tuple[Any, list[dict[str, object]]]] = {}
         for row in self._recipe.all_rows():
             for step, values in zip(self._recipe.structures[row.structure].steps, row.values, strict=True):
+                if step.fn is None:
+                    continue
                 environments = entries.setdefault(step.name, (step.fn, []))[1]
                 for environment in _environments(step, values):
                     if environment not in environments:
@@ -56,19 +57,19 @@ class _Writer:
 
     def _kernel_text(self) -> str:
         """Constants and imports that the kernels use, then the kernels."""
-        statements: dict[str, str] = {}
+        found: dict[str, Definition] = {}
         for item in self._functions:
             for name in names_in(item.node):
                 target = item.source.globals.get(name)
                 if name in ("tl", "triton", "torch") or name not in item.source.globals or is_kernel(target):
                     continue
-                found = assignment_of(item.source, name)
-                if found is not None:
-                    statements.setdefault(name, statement_text(found).strip())
-        imports = [text for text in statements.values() if text.startswith(("from ", "import "))]
-        constants = [text for text in statements.values() if text not in imports]
-        parts = ["\n".join(imports)] if imports else []
-        parts += ["\n\n".join(constants)] if constants else []
+                for definition in definitions_of(item.source.module, item.source.globals, name):
+                    found.setdefault(definition.name, definition)
+        by_kind = {kind: [statement_text(d.node).strip() for d in found.values() if d.kind == kind]
+                   for kind in ("import", "constant", "function")}  # fmt: skip
+        self.imports = list(dict.fromkeys(by_kind["import"]))
+        parts = ["\n\n".join(by_kind["constant"])] if by_kind["constant"] else []
+        parts += by_kind["function"]
         parts += [function_text(item.node).strip() for item in self._functions]
         return "\n\n\n".join(parts)
 
@@ -76,21 +77,22 @@ class _Writer:
 
     def _kept(self, step: Step) -> tuple[list[str], dict[str, Formula]]:
         """Table columns and formulas of a step that its kernel still takes."""
-        entry = self._by_name[step.name]
-        parameters = entry.parameters()
-        columns = [n for n in step.literals if n in parameters or n in COMPILER_OPTIONS]
+        if step.fn is None:
+            return [], {}
+        parameters = self._by_name[step.name].parameters()
+        columns = [n for n in step.literals if n in parameters or n in step.options]
         return columns, {n: f for n, f in step.formulas.items() if n in parameters}
 
     def _named(self, structure: Structure, owner: int):
         """How a formula writes a constant of a step."""
         step = structure.steps[owner]
         columns, _ = self._kept(step)
-        entry = self._by_name[step.name]
+        entry = self._by_name.get(step.name)
 
         def name(constant: str) -> str:
             if constant in columns:
                 return f'{step.label}["{constant}"]'
-            if constant in entry.folded:
+            if entry is not None and constant in entry.folded:
                 return repr(entry.folded[constant])
             values = {row.values[owner].get(constant) for row in self._recipe.all_rows()
                       if self._recipe.structures[row.structure] is structure}  # fmt: skip
@@ -105,7 +107,7 @@ class _Writer:
         return re.sub(r" \* 1\b(?![\d.])", "", text)
 
     def _structure_text(self, structure: Structure, name: str) -> str:
-        labels = [step.label for step in structure.steps]
+        labels = [step.label for step in structure.steps if step.fn is not None]
         said = ", then ".join(step.name for step in structure.steps)
         lines = [f"def {name}(data, M, N, K, {', '.join(labels)}):", f'    """Launches {said}."""']
         unpacked = [n if n in structure.inputs or n == "a" else "_" for n in _INPUTS]
@@ -133,6 +135,8 @@ class _Writer:
         return "\n".join(broken)
 
     def _launch_lines(self, structure: Structure, index: int, step: Step) -> list[str]:
+        if step.fn is None:
+            return self._prebuilt_lines(structure, step)
         grid = [self._expression(f, structure, index) for f in step.grid]
         while len(grid) > 1 and grid[-1] == "1":
             grid.pop()
@@ -145,12 +149,25 @@ class _Writer:
         call = ", ".join([*arguments, *named, f"**{step.label}"])
         return [f"    grid = {grid_text}", f"    {step.name}[grid]({call})"]
 
+    @staticmethod
+    def _prebuilt_lines(structure: Structure, step: Step) -> list[str]:
+        """aiter's direct call: its arguments by name, whatever order the code object takes them in."""
+        taken = {buffer for _, buffer in step.args}
+        if taken != {"a_q", "b_shuffle", "a_scale_sh", "b_scale_sh", structure.output}:
+            raise ValueError(f"a prebuilt GEMM on {', '.join(sorted(map(str, taken)))}: no call of aiter takes these")
+        operands = ["a_q.view(dtypes.fp4x2)", "b_shuffle.view(dtypes.fp4x2)", "a_scale_sh.view(dtypes.fp8_e8m0)",
+                    "b_scale_sh.view(dtypes.fp8_e8m0)", structure.output]  # fmt: skip
+        return ["    kernel, log2_splits = aiter_config(M, N, K)",
+                f"    aiter.{step.name}({', '.join(operands)}, kernel, bpreshuffle=True, log2_k_split=log2_splits)"]  # fmt: skip
+
     # table ------------------------------------------------------------------------------------------------------------
 
     def _row_text(self, row: Row) -> str:
         structure = self._recipe.structures[row.structure]
         tables = []
         for step, values in zip(structure.steps, row.values, strict=True):
+            if step.fn is None:
+                continue
             columns, _ = self._kept(step)
             tables.append("dict(" + ", ".join(f"{n}={_value(values[n])}" for n in columns) + ")")
         return f"({self._names[row.structure]}, {', '.join(tables)})"
@@ -178,16 +195,29 @@ class _Writer:
         has_workspace = any(s.workspaces for s in self._recipe.structures)
         filled = any(w.fill is not None for s in self._recipe.structures for w in s.workspaces)
         adapts = self._adapts()
-        imports = ["import functools"] if adapts else []
+        uses_aiter = any(step.fn is None for s in self._recipe.structures for step in s.steps)
+        imports = ["import functools"] if adapts or uses_aiter else []
         imports += ["import os"] if knobs else []
         imports += ["import time"] if self._choosing else []
         standard = "\n".join(imports)
         settings = "\n".join(f'os.environ.setdefault("{name}", "{value}")' for name, value in knobs.items())
-        third = "import torch\nimport triton\nimport triton.language as tl\nfrom task import input_t, output_t"
+        kernels = self._kernel_text()
+        if uses_aiter:
+            self.imports += [
+                "import aiter",
+                "from aiter import dtypes",
+                "from aiter.ops.gemm_op_a4w4 import get_GEMM_config",
+            ]
+        extra = "".join(f"{line}\n" for line in sorted(self.imports, reverse=True))
+        third = (
+            f"import torch\nimport triton\nimport triton.language as tl\n{extra}\nfrom task import input_t, output_t"
+        )
         head = "\n\n".join(part for part in (f'{HEADER}"""{about.strip()}\n"""', standard, settings, third) if part)
-        parts = [head, self._kernel_text()]
+        parts = [head, kernels]
         if has_workspace:
             parts.append(WORKSPACE_FILLED if filled else WORKSPACE)
+        if uses_aiter:
+            parts.append(AITER_CONFIG)
         parts += [self._structure_text(s, self._names[i]) for i, s in enumerate(self._recipe.structures)]
         parts.append(self._table_text())
         if adapts:
@@ -218,7 +248,7 @@ def _value(value: object) -> str:
 
 def _environments(step: Step, values: Mapping[str, object]) -> list[dict[str, object]]:
     """Constants of one row: what the table says, with every outcome of the conditions on the shape."""
-    known = {name: value for name, value in values.items() if name not in COMPILER_OPTIONS}
+    known = {name: value for name, value in values.items() if name not in step.options}
     conditions = sorted({f.text for f in step.formulas.values() if " != " in f.text})
     converts = [{}]
     if str(known.get("CONVERT", "")).startswith("hw_"):
@@ -266,6 +296,15 @@ def workspace(name, shape, dtype, device, fill=None):
         else:
             WORKSPACES[key] = torch.full(shape, fill, dtype=dtype, device=device)
     return WORKSPACES[key]'''
+
+AITER_CONFIG = '''\
+@functools.cache
+def aiter_config(M, N, K):
+    """Name and log2 of the split of aiter's tuned kernel; without an entry aiter decides by itself."""
+    config = get_GEMM_config(M, N, K)
+    if config is None or "_ZN" not in config["kernelName"]:  # other names are not prebuilt kernels
+        return "", 0
+    return config["kernelName"], config["splitK"] or 0'''
 
 ADAPT = '''\
 AMD_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim")

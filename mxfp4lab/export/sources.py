@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 import linecache
+import sys
 from dataclasses import dataclass
 from typing import Any
 
 import libcst as cst
+import libcst.matchers as m
 
 
 @dataclass(frozen=True)
@@ -61,24 +63,90 @@ def constexpr_parameters(function: Any) -> set[str]:
     return {parameter.name for parameter in function.params if parameter.is_constexpr}
 
 
-def assignment_of(source: Source, name: str) -> cst.CSTNode | None:
-    """The top-level statement that binds a name in the function's module: an assignment or an import."""
-    for statement in source.module.body:
+@dataclass(frozen=True)
+class Definition:
+    """A statement that a file needs besides its kernels.
+
+    Attributes:
+        name: what it binds; kind: "import", "constant" or "function"; node: the statement.
+    """
+
+    name: str
+    kind: str
+    node: cst.CSTNode
+
+
+def definitions_of(module: cst.Module, namespace: dict[str, Any], name: str) -> list[Definition]:
+    """The statement that binds a name at the top level of a module, after those that it needs itself.
+
+    A name that was imported from a module of this package is followed there.
+
+    Raises:
+        ValueError: if it was imported under another name.
+    """
+    found: list[Definition] = []
+    _follow(module, namespace, name, found, set())
+    return found
+
+
+def _follow(module: cst.Module, namespace: dict[str, Any], name: str, found: list[Definition], seen: set) -> None:
+    key = (id(module), name)
+    if key in seen:
+        return
+    seen.add(key)
+    statement = _binding(module, name)
+    if statement is None:
+        return
+    part = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else statement
+    if isinstance(part, (cst.ImportFrom, cst.Import)):
+        alias = next(a for a in part.names if _bound(a) == name)  # type: ignore[union-attr]
+        origin = _package_module(part, namespace) if isinstance(part, cst.ImportFrom) else None
+        if origin is not None:
+            if alias.asname is not None:
+                raise ValueError(f"kernel constant {name!r} is imported under another name")
+            _follow(_parse(inspect.getsourcefile(origin) or ""), vars(origin), name, found, seen)
+            return
+        alone = part.with_changes(names=[alias.with_changes(comma=cst.MaybeSentinel.DEFAULT)])
+        if isinstance(alone, cst.ImportFrom):
+            alone = alone.with_changes(lpar=None, rpar=None)
+        found.append(Definition(name, "import", statement.with_changes(body=[alone])))
+        return
+    for other in dict.fromkeys(n.value for n in m.findall(part, m.Name())):
+        if other != name and other not in ("tl", "triton", "torch") and other in namespace:
+            _follow(module, namespace, other, found, seen)
+    kind = "constant" if isinstance(statement, cst.SimpleStatementLine) else "function"
+    found.append(Definition(name, kind, statement))
+
+
+def _binding(module: cst.Module, name: str) -> cst.BaseStatement | None:
+    """The top-level statement that binds a name: an assignment, an import or a definition."""
+    for statement in module.body:
+        if isinstance(statement, (cst.FunctionDef, cst.ClassDef)) and statement.name.value == name:
+            return statement
         if not isinstance(statement, cst.SimpleStatementLine):
             continue
         for part in statement.body:
-            if isinstance(part, cst.Assign) and any(
-                isinstance(t.target, cst.Name) and t.target.value == name for t in part.targets
-            ):
+            targets = [t.target for t in part.targets] if isinstance(part, cst.Assign) else []
+            targets += [part.target] if isinstance(part, cst.AnnAssign) else []
+            if any(isinstance(t, cst.Name) and t.value == name for t in targets):
                 return statement
-            if isinstance(part, cst.AnnAssign) and isinstance(part.target, cst.Name) and part.target.value == name:
+            named = isinstance(part, (cst.ImportFrom, cst.Import)) and not isinstance(part.names, cst.ImportStar)
+            if named and any(_bound(alias) == name for alias in part.names):  # type: ignore[union-attr]
                 return statement
-            if isinstance(part, (cst.ImportFrom, cst.Import)) and not isinstance(part.names, cst.ImportStar):
-                for alias in part.names:
-                    bound = alias.asname.name if alias.asname else alias.name
-                    if isinstance(bound, cst.Name) and bound.value == name:
-                        return statement.with_changes(body=[part.with_changes(
-                            names=[alias.with_changes(comma=cst.MaybeSentinel.DEFAULT)],
-                            **({"lpar": None, "rpar": None} if isinstance(part, cst.ImportFrom) else {}),
-                        )])  # fmt: skip
     return None
+
+
+def _bound(alias: cst.ImportAlias) -> str:
+    bound = alias.asname.name if alias.asname else alias.name
+    return bound.value if isinstance(bound, cst.Name) else ""
+
+
+def _package_module(statement: cst.ImportFrom, namespace: dict[str, Any]) -> Any:
+    """The loaded module behind a relative import, or one of this package; None for any other."""
+    written = "" if statement.module is None else cst.Module([]).code_for_node(statement.module)
+    dots = len(statement.relative)
+    if dots:
+        package = str(namespace.get("__package__") or "").split(".")
+        written = ".".join([*package[: len(package) - dots + 1], *([written] if written else [])])
+    own = written.split(".")[0] == __name__.split(".")[0]
+    return sys.modules.get(written) if dots or own else None

@@ -78,8 +78,6 @@ def _pick(choice: Choice, shape: Shape, arch: str) -> Pick:
     variant, config = (choice.variant, choice.config) if isinstance(choice, Pick) else choice
     if variant not in VARIANTS:
         raise ValueError(f"variant={variant!r} is unknown; known: {', '.join(VARIANTS)}")
-    if VARIANTS[variant].needs_aiter:
-        raise ValueError(f"variant={variant!r} launches a prebuilt code object; only Triton variants are exported")
     if config is None:
         config = default_config(variant, shape, arch)
     elif not isinstance(config, GemmConfig):

@@ -8,8 +8,10 @@ from collections.abc import Mapping
 import libcst as cst
 import libcst.matchers as m
 
-_KEPT_CALLS = ("store", "assume", "atomic_add", "atomic_cas", "atomic_xchg", "atomic_max", "atomic_min", "device_assert",
-               "device_print", "static_assert", "debug_barrier", "inline_asm_elementwise")  # fmt: skip
+_KEPT_CALLS = (
+    "store", "assume", "atomic_add", "atomic_cas", "atomic_xchg", "atomic_max", "atomic_min", "device_assert",
+    "device_print", "static_assert", "debug_barrier", "buffer_store", "buffer_atomic_add",
+)  # fmt: skip
 
 
 def drop_unused(node: cst.FunctionDef) -> cst.FunctionDef:
@@ -43,9 +45,8 @@ def _targets(target: cst.BaseExpression) -> list[str]:
 
 
 def _has_effect(value: cst.BaseExpression) -> bool:
-    return any(isinstance(call.func, cst.Attribute) and call.func.attr.value in _KEPT_CALLS
-               and call.func.attr.value != "inline_asm_elementwise"
-               for call in m.findall(value, m.Call()))  # fmt: skip
+    calls = m.findall(value, m.Call(func=m.Attribute()))
+    return any(call.func.attr.value in _KEPT_CALLS for call in calls)
 
 
 class _Dropper(cst.CSTTransformer):
@@ -92,7 +93,8 @@ def single_assignments(node: cst.FunctionDef) -> cst.FunctionDef:
         if counts[name] != 1:
             continue
         alias = isinstance(value, cst.Name) and counts[value.value] == 1 and value.value not in changes
-        small = isinstance(value, cst.Integer) and reads[name] <= 2 and not _is_shadowing_use(node, name)
+        few = reads[name] <= 2 or m.matches(value, m.Integer(value="0"))
+        small = isinstance(value, cst.Integer) and few and not _is_shadowing_use(node, name)
         if alias or small:
             changes[name] = value
     return node.with_changes(body=node.body.visit(_Rename(changes))) if changes else node
@@ -104,6 +106,22 @@ def _is_shadowing_use(node: cst.FunctionDef, name: str) -> bool:
     return bool(attribute or m.findall(node.body, m.Subscript(value=m.Name(value=name))))
 
 
+def simplified(node: cst.BinaryOperation) -> cst.BaseExpression:
+    """`x * 1`, `0 + x` and `0 * x` as they would be written."""
+    zero, one = m.Integer(value="0"), m.Integer(value="1")
+    if isinstance(node.operator, cst.Multiply):
+        if m.matches(node.right, one) or m.matches(node.left, zero):
+            return node.left
+        if m.matches(node.left, one) or m.matches(node.right, zero):
+            return node.right
+    if isinstance(node.operator, cst.Add):
+        if m.matches(node.right, zero):
+            return node.left
+        if m.matches(node.left, zero):
+            return node.right
+    return node
+
+
 class _Rename(cst.CSTTransformer):
     def __init__(self, changes: Mapping[str, cst.BaseExpression]) -> None:
         super().__init__()
@@ -112,6 +130,11 @@ class _Rename(cst.CSTTransformer):
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
         value = self._changes.get(original_node.value)
         return updated_node if value is None else value.deep_clone()
+
+    def leave_BinaryOperation(
+        self, original_node: cst.BinaryOperation, updated_node: cst.BinaryOperation
+    ) -> cst.BaseExpression:
+        return simplified(updated_node)
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.Attribute:
         return updated_node.with_changes(attr=original_node.attr)

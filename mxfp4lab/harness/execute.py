@@ -20,8 +20,8 @@ def execute(
 ) -> tuple[int, tuple[str, ...]]:
     """Run a launch in place.
 
-    Every tensor's storage is a buffer of exactly its size, so an access past its end is found whatever lies behind it on
-    a GPU. Such an access is noted and the launch goes on (a load gives 0, a store is dropped): one run shows them all.
+    Every tensor's storage is a buffer of exactly its size, so an access past its end is found whatever lies behind it
+    on a GPU. Such an access is noted and the launch goes on (a load gives 0, a store is dropped): one run shows all.
 
     Args:
         arguments: (name, value) in signature order; a pointer is (buffer index, byte offset).

@@ -30,7 +30,7 @@ clear_l2_cache_large = clear_l2_cache
 def verbose_allclose(
     received: torch.Tensor, expected: torch.Tensor, rtol: float = 1e-5, atol: float = 1e-8, max_print: int = 5
 ):
-    """(good, lines): |received - expected| <= atol + rtol |expected| everywhere, NaN and infinities in the same places."""
+    """(good, lines): |received - expected| <= atol + rtol |expected|, NaN and infinities in the same places."""
     if received.shape != expected.shape:
         return False, [f"shape {tuple(received.shape)}, expected {tuple(expected.shape)}"]
     bad = (received - expected).abs() > atol + rtol * expected.abs()

@@ -7,7 +7,7 @@ note = lambda text: None  # noqa: E731 - replaced by the process that runs the s
 
 
 def quantize(x, shuffle=False):
-    """(packed [R, K // 2], scale): e2m1 and e8m0 of the task's quantization, the scale shuffled and padded on demand."""
+    """(packed [R, K // 2], scale) of the task's quantization; the scale shuffled and padded on demand."""
     note("aiter's quantization is computed by the torch reference, not by AMD's kernel")
     packed, scale = reference.quantize_mxfp4(x)
     return packed, reference.shuffle_scales(scale) if shuffle else scale
