@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from mxfp4lab.model import hardware as hw
 from mxfp4lab.records import Counts, LaunchCounts
 
-# A vector memory instruction occupies a CU's memory pipeline like one that moves 16 bytes a lane, however little it
-# moves; about 0.8 of a GEMM's are such loads, the rest are narrower, or stores. On the published rows that gives the
-# bytes of their tiles within 15 %; for a reduction with 4-byte accesses it gives four times its bytes, and the 1.4 us
-# that the public logs saw between a reduce tile of 16x64 and one of 16x16 (v077, v093 on 16x2112x7168).
+# Where a Counts record does not say how many bytes a workgroup reads: 16 bytes a lane and access, of which about 0.8
+# are loads of tiles (the rest are narrower, or stores). On the published rows that gives their bytes within 15 %.
 _BYTES_PER_ACCESS = 0.8 * 16 * hw.WAVE_LANES
+# An access occupies the CU's memory pipeline like one of 8 bytes a lane at least. The public logs saw 1.4 us between a
+# reduce tile of 16x64, read by 4-byte accesses, and one of 16x16 (v077, v093 on 16x2112x7168): that would take 16
+# bytes. AMD's GEMM, whose masked lanes cost nothing, allows 9 at most.
+_LEAST_PER_ACCESS = 0.8 * 8 * hw.WAVE_LANES
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class LaunchFeatures:
         workgroup_waves_per_simd: waves of one workgroup on a SIMD; at least 1.
         workgroups_per_cu: workgroups that the busiest CU works through.
         rounds: times that a CU has to refill, from what registers and LDS let it hold at once.
-        read_mb: bytes that the busiest CU asks for in all rounds, narrow accesses counted as wide ones, 1e6.
+        read_mb: bytes that the busiest CU asks for in all rounds, narrow accesses as 8 bytes a lane, 1e6.
         unique_mb: bytes that must come from memory at least once, 1e6.
         fabric_mb: bytes that the XCDs' L2s together have to fetch, 1e6.
         write_mb: bytes of fp32 partial results that this launch writes, 1e6.
@@ -98,8 +100,8 @@ def launch_features(launch: LaunchCounts, role: str, unique_bytes: float, partia
     mfma32 = launch.mfma32_per_wave
     mfma16 = max(launch.mfma_per_wave - mfma32, 0.0)
     mfma_cycles = mfma16 * hw.MFMA_CYCLES["16x16x128"] + mfma32 * hw.MFMA_CYCLES["32x32x64"]
-    accessed = launch.vmem_per_wave * waves * _BYTES_PER_ACCESS
-    read = launch.load_bytes_per_workgroup or accessed
+    accesses = launch.vmem_per_wave * waves
+    read = launch.load_bytes_per_workgroup or accesses * _BYTES_PER_ACCESS
     unique = min(unique_bytes, read * workgroups)
     return LaunchFeatures(
         role=role,
@@ -110,7 +112,7 @@ def launch_features(launch: LaunchCounts, role: str, unique_bytes: float, partia
         workgroup_waves_per_simd=max(1.0, simd_waves),
         workgroups_per_cu=per_cu,
         rounds=-(-per_cu // resident),
-        read_mb=max(read, accessed) * per_cu / 1e6,
+        read_mb=max(read, accesses * _LEAST_PER_ACCESS) * per_cu / 1e6,
         unique_mb=unique / 1e6,
         fabric_mb=min(read * workgroups, unique * hw.XCDS) / 1e6,
         write_mb=partial_bytes / 1e6,

@@ -17,7 +17,7 @@ from typing import Any
 from mxfp4lab.model import formula
 from mxfp4lab.model.features import LaunchFeatures, plan_features
 from mxfp4lab.model.formula import Parameters
-from mxfp4lab.model.published import COUNTS_FILE, TIMES_FILE, PublishedRow, device_rows, harness_rows
+from mxfp4lab.model.published import COUNTS_FILE, PREBUILT_FILE, PublishedRow, device_rows, harness_rows
 from mxfp4lab.paths import REPO_ROOT, data_path
 
 MODEL_VERSION = "mi355x-1"
@@ -140,7 +140,7 @@ def refit() -> dict[str, Any]:
     document = {
         "schema": SCHEMA,
         "model_version": MODEL_VERSION,
-        "fitted_on": {name: _file_hash(name) for name in (COUNTS_FILE, TIMES_FILE)},
+        "fitted_on": {name: _file_hash(name) for name in (COUNTS_FILE, PREBUILT_FILE)},
         "rows": {"harness": len(harness), "device": len(device)},
         "parameters": {
             name: {

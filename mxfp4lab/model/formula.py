@@ -107,7 +107,7 @@ def launch_terms(f: LaunchFeatures, p: Parameters, regime: str) -> dict[str, flo
 
     # One workgroup cannot be faster than its own chain of waits and issue; a CU not than all that it has to issue and
     # read. Workgroups that a CU holds together fill each other's waits.
-    waits = p.wait_us * f.waits
+    waits = p.wait_us * f.waits * memory
     alone = wave * (1.0 + p.sharing * (f.workgroup_waves_per_simd - 1.0))
     chain = f.rounds * (waits + math.hypot(alone, max(read / f.workgroups_per_cu - waits, 0.0)))
     beyond_issue = max(chain, math.hypot(issue, read)) - issue

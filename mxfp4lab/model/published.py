@@ -1,16 +1,15 @@
 """Published MI355X times as rows with Counts: what the model is fitted on and judged by.
 
 Three files under `data/`: `mi355x_published_times.csv` (every public time found, with its regime and use),
-`mi355x_fused_counts.csv` (per-wave counts of the harness rows' machine code) and, for the device rows, what the name of
-aiter's prebuilt kernel says about its tile.
+`mi355x_fused_counts.csv` (per-wave counts of the harness rows' machine code) and `aiter_gemm_counts.csv` (the same for
+the device rows: aiter's prebuilt kernels, executed by the emulator).
 """
 
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -21,10 +20,9 @@ from mxfp4lab.shapes import Shape
 
 TIMES_FILE = "mi355x_published_times.csv"
 COUNTS_FILE = "mi355x_fused_counts.csv"
+PREBUILT_FILE = "aiter_gemm_counts.csv"
 
 _SCALE_BYTES = 1 / 32  # e8m0, one byte for 32 elements
-_TILE = re.compile(r"f4gemm.*_(\d+)x(\d+)$")
-_ASM_BLOCK_K = 256
 _REDUCE_TILE = (16, 64)
 _WAITS_PER_TRIP = 1.5
 _PROLOGUE_TRIPS = 0.5  # instructions around the loop, in trips: 177 of 355 between split_k 7 and 2 of 16x2112x7168
@@ -162,24 +160,23 @@ def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
         raise ValueError(f"row: {error}; allowed: numbers in the columns of data/{COUNTS_FILE}") from None
 
 
-def prebuilt_counts(shape: Shape, tile_m: int, tile_n: int) -> Counts:
-    """Counts of aiter's prebuilt FP4 x FP4 GEMM from its tile and K alone: reads and MFMA, 4 waves, no VALU known.
+def counted_prebuilt(row: Mapping[str, str]) -> Counts:
+    """Counts of a row of `aiter_gemm_counts.csv`.
 
-    Rows of A or B beyond the matrix are not read.
+    Raises:
+        ValueError: if a count is missing or not a number.
     """
-    rows, columns = min(tile_m, shape.m), min(tile_n, shape.n)
-    launch = LaunchCounts(
-        name=f"f4gemm_{tile_m}x{tile_n}",
-        workgroups=-(-shape.m // tile_m) * -(-shape.n // tile_n),
-        waves_per_workgroup=4,
-        mfma_per_wave=(tile_m * tile_n / 256) * (shape.k / 128) / 4,
-        mfma16_per_wave=(tile_m * tile_n / 256) * (shape.k / 128) / 4,
-        load_bytes_per_workgroup=(rows + columns) * shape.k * (0.5 + _SCALE_BYTES),
-        store_bytes_per_workgroup=float(rows * columns * 2),
-        vgprs=256,
-        agprs=256,
-    )
-    return Counts(shape=shape, launches=(launch,))
+    shape = Shape(int(row["m"]), int(row["n"]), int(row["k"]))
+    values: dict[str, Any] = {"name": f"f4gemm_{row['kernel']}"}
+    for field in fields(LaunchCounts):
+        if field.name == "name":
+            continue
+        try:
+            number = float(row[field.name])
+        except (KeyError, TypeError, ValueError):
+            raise ValueError(f"{PREBUILT_FILE}: {field.name}={row.get(field.name)!r} of {shape} is no number") from None
+        values[field.name] = int(number) if field.type == "int" else number
+    return Counts(shape=shape, launches=(LaunchCounts(**values),))
 
 
 def read_rows(name: str) -> list[dict[str, str]]:
@@ -204,18 +201,12 @@ def harness_rows() -> tuple[PublishedRow, ...]:
 def device_rows() -> tuple[PublishedRow, ...]:
     """The 354 device rows of aiter's prebuilt GEMM, in file order."""
     rows = []
-    for row in read_rows(TIMES_FILE):
-        if row["use"] != "fit_device":
-            continue
-        shape = Shape(int(row["m"]), int(row["n"]), int(row["k"]))
-        tile = _TILE.search(row["implementation"])
-        if tile is None:
-            raise ValueError(f"implementation={row['implementation']!r}: no tile in the kernel's name")
-        tile_m, tile_n = int(tile[1]), int(tile[2])
-        counts = prebuilt_counts(shape, tile_m, tile_n)
-        label = f"{tile_m}x{tile_n}"
-        config = {"block_m": tile_m, "block_n": tile_n, "split_k": 1}
-        rows.append(PublishedRow(shape, float(row["us"]), counts, "device", label, config, "prebuilt"))
+    for row in read_rows(PREBUILT_FILE):
+        counts = counted_prebuilt(row)
+        tile_m, tile_n = map(int, row["kernel"].split("x"))
+        config = {"block_m": tile_m, "block_n": tile_n, "split_k": 1 << int(row["log2_k_split"])}
+        us = float(row["device_us"])
+        rows.append(PublishedRow(counts.shape, us, counts, "device", row["kernel"], config, "prebuilt"))
     return tuple(rows)
 
 
