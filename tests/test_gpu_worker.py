@@ -40,7 +40,7 @@ def test_tasks_share_a_process_and_it_ends_with_close():
         ("fault", {"number": int(signal.SIGBUS)}, "worker_died", "SIGBUS"),
         ("abort", {}, "worker_died", "SIGABRT"),
         ("leave", {}, "worker_died", "code 3: RuntimeError: driver shutting down"),
-        ("raises", {"message": "plain\nfailure"}, "runtime_error", "RuntimeError: plain failure"),
+        ("raises", {"message": "\nplain\nfailure"}, "runtime_error", "RuntimeError: plain"),
         ("nothing_of_this_name", {}, "runtime_error", "AttributeError"),
         ("eat_memory", {}, "runtime_error", "MemoryError"),
     ],

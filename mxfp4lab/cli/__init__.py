@@ -28,7 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tune": ("mxfp4lab.cli.tune", "search the configs of a shape; resumes what earlier runs did"),
     "export": ("mxfp4lab.export.command", "write a submission file from an executed notebook, a run or a config"),
     "check": ("mxfp4lab.harness.check", "run any submission file under the task's protocol"),
-    "counters": ("mxfp4lab.gpu.counters", "set a profiler's counters beside emulated counts"),
+    "counters": ("mxfp4lab.cli.counters", "set a profiler's counters beside emulated counts"),
 }
 
 

@@ -71,8 +71,8 @@ def _two_step_torch(shape: Shape, inputs: Mapping[str, Any]) -> Comparator:
     scale = e8m0_unshuffle(inputs["b_scale_sh"], shape.n, shape.k // 32)
 
     def call() -> Any:
-        a_value = dequantize_mxfp4(*quantize_mxfp4(a), torch.bfloat16)
-        return torch.mm(a_value, dequantize_mxfp4(b_q, scale, torch.bfloat16).T)
+        a_value = dequantize_mxfp4(*quantize_mxfp4(a)).to(torch.bfloat16)
+        return torch.mm(a_value, dequantize_mxfp4(b_q, scale).to(torch.bfloat16).T)
 
     about = "quantize A, dequantize both, torch.mm: the reference in plain torch"
     return Comparator("two_step_torch", about, True, call)

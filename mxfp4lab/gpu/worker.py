@@ -227,7 +227,8 @@ def serve(answers: int) -> None:
             # An exception that the GPU raised may have ruined the device for this process.
             name = type(error).__name__
             ruined = name in _RUINED or "CUDA error" in str(error) or "HIP error" in str(error)
-            reason = f"{name}: {' '.join(str(error).split())[:400]}"
+            first = next((said for said in str(error).splitlines() if said.strip()), "no message")
+            reason = f"{name}: {first.strip()[:300]}"
             text = json.dumps({"status": "runtime_error", "reason": reason, "end": ruined})
         print(text, file=out, flush=True)
 
