@@ -24,16 +24,18 @@ EVIDENCE_COLOURS: dict[str, str] = {
     "modelled": HUES["purple"],
 }
 
-_VARIANT_ORDER = (
-    "fused_preshuffled",
-    "fused_rowmajor",
-    "constexpr_preshuffled",
-    "prequant_preshuffled",
-    "prequant_rowmajor",
-    "quant_shuffle_asm",
-    "sliced_preshuffled",
-    "reference",
-)
+# One look per variant in every figure; relatives (B row-major or preshuffled) have neighbouring hues.
+_VARIANTS: dict[str, tuple[str, str]] = {
+    "sliced_preshuffled": (HUES["blue"], "o"),
+    "fused_preshuffled": (HUES["vermilion"], "s"),
+    "fused_rowmajor": (HUES["orange"], "v"),
+    "constexpr_preshuffled": (HUES["green"], "^"),
+    "prequant_preshuffled": (HUES["purple"], "D"),
+    "prequant_rowmajor": (HUES["sky"], "P"),
+    "quant_shuffle_asm": ("#4d4d4d", "X"),
+    "reference": (HUES["grey"], "h"),
+    "hopper": (HUES["blue"], "o"),
+}
 
 _RC: dict[str, Any] = {
     "figure.dpi": 110,
@@ -68,11 +70,8 @@ def use_style() -> None:
 
 
 def variant_style(variant: str) -> tuple[str, str]:
-    """(colour, marker) of a variant, the same in every figure; one that is not known yet gets grey."""
-    if variant not in _VARIANT_ORDER:  # "hybrid" among them: it is one of two others
-        return HUES["grey"], "*"
-    place = _VARIANT_ORDER.index(variant)
-    return list(HUES.values())[place], MARKERS[place]
+    """(colour, marker) of a variant, the same in every figure; one without a look of its own gets grey stars."""
+    return _VARIANTS.get(variant, (HUES["grey"], "*"))
 
 
 def save(figure: Any, folder: Path | str, name: str) -> tuple[Path, Path]:

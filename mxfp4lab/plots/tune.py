@@ -18,39 +18,55 @@ if TYPE_CHECKING:
     from mxfp4lab.tune import Entry, Funnel, TuneResult
 
 
-def ranking(ax: Axes, result: TuneResult, rows: int = 12) -> Axes:
+def ranking(ax: Axes, result: TuneResult, rows: int = 7) -> Axes:
     """The best configs as bars with their interval; tile, resources and spills stand beside each bar.
+
+    Configs of one variant with one tile, split and number of warps are one bar, their best. Below the best, the best
+    of every other variant and the best of the known submissions' configs.
 
     Args:
         ax: where to draw; about 0.35 inch of height per row.
         result: of a search.
-        rows: how many configs.
+        rows: how many of the best.
     """
-    best = result.ranked()[:rows]
-    if not best:
+    shown = notable(result, rows)
+    if not shown:
         return _nothing(ax, "no config was ranked")
     longest = 0.0
-    for place, entry in enumerate(best):
-        colour, _ = variant_style(entry.candidate.variant)
+    for place, (entry, _) in enumerate(shown):
         time = _time(entry)
-        ax.barh(place, time, color=colour, height=0.62, zorder=2)
+        ax.barh(place, time, color=variant_style(entry.candidate.variant)[0], height=0.62, zorder=2)
         longest = max(longest, time)
         if entry.interval is not None and entry.latency_us is None:
             low, high = entry.interval
             ax.plot([low, high], [place, place], color="0.15", linewidth=1.2, zorder=3)
             longest = max(longest, high)
-    for place, entry in enumerate(best):
         ax.annotate(
             _beside(entry), (1.0, place), xycoords=("axes fraction", "data"), xytext=(6, 0),
             textcoords="offset points", va="center", ha="left", fontsize=8, annotation_clip=False,
         )  # fmt: skip
-    ax.set_yticks(range(len(best)), [_label(entry, result) for entry in best])
-    ax.set_ylim(len(best) - 0.4, -0.6)
+    ax.set_yticks(range(len(shown)), [_label(entry, place, result) for entry, place in shown])
+    ax.set_ylim(len(shown) - 0.4, -0.6)
     ax.set_xlim(0, longest * 1.03)
     ax.grid(axis="y", visible=False)
-    ax.set_xlabel(_time_label(best))
-    ax.set_title(f"Best configs of {result.shape}; star: the {result.pick.word if result.pick else 'pick'}")
+    ax.set_xlabel(_time_label([entry for entry, _ in shown]))
+    ax.set_title(f"Best configs of {result.shape} (rank; star: the {result.pick.word if result.pick else 'pick'})")
     return ax
+
+
+def notable(result: TuneResult, rows: int) -> list[tuple[Entry, int]]:
+    """(entry, rank) of the best of each tile, then of each variant and of the known submissions, in ranked order."""
+    leaders = result.leaders()
+    kept: list[tuple[Entry, int]] = []
+    variants: set[str] = set()
+    known = False
+    for place, entry in enumerate(result.ranked(), start=1):
+        variant = entry.candidate.variant
+        if entry in leaders[:rows] or variant not in variants or (entry.candidate.origins and not known):
+            kept.append((entry, place))
+        variants.add(variant)
+        known = known or bool(entry.candidate.origins)
+    return kept
 
 
 def landscape(ax: Axes, result: TuneResult) -> Axes:
@@ -126,50 +142,64 @@ def best_so_far(ax: Axes, result: TuneResult) -> Axes:
     return ax
 
 
-def axis_effects(ax: Axes, result: TuneResult, rows: int = 12) -> Axes:
-    """Which axes matter: the share of the variance of log time that each axis alone explains (eta squared).
-
-    ``1 - sum over values of (n_v * var_v) / (n * var)`` over the ranked configs; axes overlap, shares do not add up.
-    Axes with one value are left out, and so are values seen once: they would explain themselves.
-    """
+def axis_effects(ax: Axes, result: TuneResult, rows: int = 10) -> Axes:
+    """Which axes matter: share of the variance of log time that each explains, see `effects`."""
     found = effects(result)[:rows]
     if not found:
         return _nothing(ax, "too few configs to tell")
-    ax.barh(range(len(found)), [share for _, share, _ in found], color=HUES["blue"], height=0.62, zorder=2)
-    for place, (_, share, values) in enumerate(found):
-        ax.annotate(values, (share, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
+    colours = [HUES["orange"] if name == "variant" else HUES["blue"] for name, _, _ in found]
+    ax.barh(range(len(found)), [share for _, share, _ in found], color=colours, height=0.62, zorder=2)
+    for place, (_, share, best) in enumerate(found):
+        ax.annotate(best, (share, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
     ax.set_yticks(range(len(found)), [name for name, _, _ in found])
     ax.set_ylim(len(found) - 0.4, -0.6)
     ax.set_xlim(0, 1)
     ax.grid(axis="y", visible=False)
-    ax.set_xlabel("share of the variance of log time explained by the axis alone; beside it: best value")
-    ax.set_title("Which axes matter")
+    ax.set_xlabel("share of variance of log time (axes: within a variant)")
+    ax.set_title("Which axes matter; beside the bar: the best value")
     return ax
 
 
 def effects(result: TuneResult) -> list[tuple[str, float, str]]:
-    """(axis, share of variance explained, best value in words), most first; see `axis_effects`."""
+    """(axis, share of variance explained, best value in words), most first.
+
+    The variant's share is of all ranked configs; every other axis is judged within variants, so that it does not take
+    credit for the variants that happen to have it. Shares are epsilon squared, ``1 - (SS_in / (n - groups)) /
+    (SS_all / (n - 1))``, which is zero where an axis does no better than chance; axes overlap and do not add up.
+    The best value has the lowest median.
+    """
     entries = result.ranked()
-    if len(entries) < 4:
+    if len(entries) < 8:
         return []
     logs = np.log([_time(entry) for entry in entries])
-    columns: dict[str, list[Any]] = {"variant": [entry.candidate.variant for entry in entries]}
+    variants = [entry.candidate.variant for entry in entries]
+    found = [("variant", _share(logs, variants, 1), _best(logs, variants))]
+    centred = np.array(logs)
+    for variant in set(variants):
+        mine = np.array([name == variant for name in variants])
+        centred[mine] -= centred[mine].mean()
     for name in entries[0].candidate.config.to_dict():
-        columns[name] = [getattr(entry.candidate.config, name) for entry in entries]
-    found = []
-    for name, values in columns.items():
-        groups: dict[Any, list[float]] = {}
-        for value, log in zip(values, logs, strict=True):
-            groups.setdefault(value, []).append(float(log))
-        groups = {value: members for value, members in groups.items() if len(members) > 1}
-        every = np.concatenate([np.asarray(members) for members in groups.values()]) if groups else np.zeros(1)
-        if len(groups) < 2 or every.var() == 0:
-            continue
-        inside = sum(len(members) * np.var(members) for members in groups.values())
-        # Medians, not minima: one lucky config says little about a value.
-        best = min(groups, key=lambda value: float(np.median(groups[value])))
-        found.append((name, 1 - inside / (len(every) * every.var()), f"{best if best != '' else 'none'}"))
-    return sorted(found, key=lambda item: -item[1])
+        values = [getattr(entry.candidate.config, name) for entry in entries]
+        share = _share(centred, list(zip(variants, values, strict=True)), len(set(variants)))
+        found.append((name, share, _best(centred, values)))
+    return sorted((item for item in found if item[1] > 0.005), key=lambda item: -item[1])
+
+
+def _share(logs: np.ndarray, labels: list[Any], taken: int) -> float:
+    """Epsilon squared of a grouping; ``taken`` means have been subtracted from the values before."""
+    groups = {label: [log for log, other in zip(logs, labels, strict=True) if other == label] for label in set(labels)}
+    if len(groups) <= taken or len(logs) <= len(groups) or float(np.var(logs)) == 0:
+        return 0.0
+    inside = sum(len(members) * np.var(members) for members in groups.values()) / (len(logs) - len(groups))
+    return float(1 - inside / (len(logs) * np.var(logs) / (len(logs) - taken)))
+
+
+def _best(logs: np.ndarray, values: list[Any]) -> str:
+    medians = {
+        value: float(np.median([log for log, other in zip(logs, values, strict=True) if other == value]))
+        for value in set(values)
+    }
+    return str(min(sorted(medians, key=str), key=medians.__getitem__)) or "none"
 
 
 def _time(entry: Entry) -> float:
@@ -190,11 +220,11 @@ def _issue(entry: Entry) -> float:
     return 4 * launch.valu_per_wave + 32 * launch.mfma32_per_wave + 16 * (launch.mfma_per_wave - launch.mfma32_per_wave)
 
 
-def _label(entry: Entry, result: TuneResult) -> str:
+def _label(entry: Entry, place: int, result: TuneResult) -> str:
     config = entry.candidate.config
     star = "★ " if result.pick is not None and config == result.pick.config else ""
     split = f" /{config.split_k}" if config.split_k > 1 else ""
-    return f"{star}{entry.candidate.variant} {config.block_m}x{config.block_n}x{config.block_k}{split}"
+    return f"{star}{place}  {entry.candidate.variant} {config.block_m}x{config.block_n}x{config.block_k}{split}"
 
 
 def _beside(entry: Entry) -> str:
@@ -207,7 +237,7 @@ def _beside(entry: Entry) -> str:
         f"{entry.candidate.config.num_warps} warps",
         f"{len(entry.candidate.plan.launches)} launch" + "es" * (len(entry.candidate.plan.launches) > 1),
     ]
-    return ", ".join(said) + ("  (known)" if entry.candidate.origins else "")
+    return ", ".join(said) + (", known" if entry.candidate.origins else "")
 
 
 def _plain_ticks(ax: Axes) -> None:
@@ -215,7 +245,10 @@ def _plain_ticks(ax: Axes) -> None:
 
     for axis in (ax.xaxis, ax.yaxis):
         low, high = axis.get_view_interval()
-        subs = (1, 2, 3, 5, 7) if high / max(low, 1e-9) < 12 else (1, 2, 5)
+        spread = high / max(low, 1e-9)
+        subs = (
+            (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9) if spread < 5 else (1, 2, 3, 5, 7) if spread < 20 else (1, 2, 5)
+        )
         axis.set_major_locator(LogLocator(subs=subs))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_formatter(NullFormatter())

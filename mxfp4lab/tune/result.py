@@ -20,7 +20,7 @@ PICK_MIME = "application/vnd.mxfp4lab.pick+json"
 """A notebook's results cell shows its pick under this type, so that the file alone is enough to export from."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Entry:
     """One candidate on its way through the funnel.
 
@@ -244,6 +244,19 @@ class TuneResult:
         if any(entry.latency_us is not None for entry in timed):
             timed = [entry for entry in timed if entry.latency_us is not None]
         return sorted(timed, key=lambda entry: entry.rank_key)
+
+    def leaders(self) -> list[Entry]:
+        """Of ranked configs that share variant, tile, split and warps only the best, best first.
+
+        Neighbours that differ in a small axis tend to have one time: what is verified, carried along as an
+        alternative or drawn should be different in kind.
+        """
+        found: dict[tuple, Entry] = {}
+        for entry in self.ranked():
+            config = entry.candidate.config
+            tile = (config.block_m, config.block_n, config.block_k, config.split_k, config.num_warps)
+            found.setdefault((entry.candidate.variant, config.a_mode, tile), entry)
+        return list(found.values())
 
     @property
     def trials(self) -> Any:

@@ -298,11 +298,16 @@ class Search:
             self._compare_finalists()
 
     def _verify_best(self) -> None:
-        """Execute the best whole, until ``verify`` of them gave the right C; the first of those is the pick."""
+        """Execute the best whole until one gives the right C: the pick. Then leaders of other kinds, as alternatives."""
         good: list[Entry] = []
-        for entry in self.result.ranked():
-            if len(good) == self.verify:
+        tried: set[Entry] = set()
+        while len(good) < self.verify:
+            ranked = self.result.ranked()
+            order = [*self.result.leaders(), *ranked] if good else ranked
+            entry = next((entry for entry in order if entry not in tried), None)
+            if entry is None:
                 break
+            tried.add(entry)
             known = self.memory.of(entry.candidate).emulated
             if known is not None:
                 entry.status, entry.reason = known.status, known.reason
@@ -363,8 +368,9 @@ class Search:
         self.result.pick = self._pick(finalists[said.order[0]], tie=not said.separate and len(finalists) > 1)
 
     def _pick(self, entry: Entry, tie: bool = False) -> Pick:
-        others = [other for other in self.result.ranked() if other is not entry and other.verified != "none"]
-        others += [other for other in self.result.ranked() if other is not entry and other.verified == "none"]
+        others = sorted(
+            (other for other in self.result.leaders() if other is not entry), key=lambda other: other.verified == "none"
+        )  # a stable sort: what is verified first, each part best first
         return Pick(
             shape=self.shape,
             variant=entry.candidate.variant,
