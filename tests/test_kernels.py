@@ -148,13 +148,24 @@ def test_axes_do_not_change_a_bit(fields):
 SLICED = GemmConfig(block_n=64, block_k=128, convert="hw_bf16", cache_modifier=".cg")
 SLICED_AXES = [
     {}, {"amax": "packed_max", "split_k": 2}, {"block_k": 256, "num_warps": 2, "xcd_remap": 8},
-    {"block_m": 32, "block_n": 16, "num_warps": 16}, {"block_m": 64, "load_order": "convert_first"},
+    {"block_n": 32, "tiles_n": 3}, {"block_m": 32, "block_n": 16, "num_warps": 16}, {"block_m": 64, "load_order": "convert_first"},
 ]
 
 
 @pytest.mark.parametrize("fields", SLICED_AXES, ids=lambda fields: "-".join(fields) or "base")
 def test_sliced_axes_do_not_change_a_bit(fields):
     assert_exact("sliced_preshuffled", dataclasses.replace(SLICED, **fields), Shape(33, 160, 1664))
+
+
+def test_a_split_summed_in_one_launch_is_exact_and_leaves_its_counters_at_zero():
+    config = dataclasses.replace(SLICED, split_k=4, split_sum="inside", num_warps=2, tiles_n=2, block_n=32)
+    shape = Shape(33, 160, 1664)
+    data, reference = inputs_of(shape)
+    plan = build_plan("sliced_preshuffled", config, shape)
+    assert len(plan.launches) == 1
+    result = emulate_plan(plan, data, calls=2)
+    assert torch.equal(result.c.view(torch.int16), reference.view(torch.int16))
+    assert (result.buffers["arrived"] == 0).all()
 
 
 @pytest.mark.parametrize("variant", TRITON_VARIANTS)

@@ -95,14 +95,36 @@ def default_config(variant: str, shape: Shape | str, arch: str = "gfx950") -> Ge
 
 
 def _default_sliced(shape: Shape) -> GemmConfig:
-    """About one workgroup per CU, K divided so that a wave has one or two steps of its own where waves suffice."""
-    block_m = 16 if shape.m <= 128 else 32
-    tiles_m = ceil_div(shape.m, block_m)
-    block_n = next((n for n in (128, 64, 32) if tiles_m * ceil_div(shape.n, n) >= 160), 16)
-    block_k = 256 if shape.k >= 1024 else 128
-    waves = next((w for w in (4, 8) if w * block_k * 2 >= shape.k), 16)
-    return GemmConfig(block_m=block_m, block_n=block_n, block_k=block_k, num_warps=waves, convert="hw_bf16",
-                      cache_modifier=".cg")
+    """The tile that asks each CU for the fewest bytes at no more than one workgroup per CU; four waves if they can.
+
+    A workgroup reads ``2 K block_m`` bytes of A and ``17/32 K columns`` of B. A wave keeps all of its operands in
+    registers, so a long K takes more waves, and a very long one leaves the order of loads to the compiler.
+    """
+    split = 7 if shape.k >= 4096 else 1
+    choices = []
+    for block_m in (16, 32, 64):
+        if block_m > max(16, shape.m):
+            break
+        for block_n, tiles_n in ((16, 1), (32, 1), (64, 1), (32, 3), (128, 1), (64, 3), (256, 1)):
+            if block_m * block_n * tiles_n > 4096:  # the waves' tiles of fp32 have to fit in LDS side by side
+                continue
+            workgroups = ceil_div(shape.m, block_m) * ceil_div(shape.n, block_n * tiles_n) * split
+            read = 2 * block_m + 17 / 32 * block_n * tiles_n
+            # Two workgroups on a CU read twice; small row tiles convert less per byte.
+            choices.append((ceil_div(workgroups, 256) * read * (1 + block_m / 1024), block_m, block_n, tiles_n))
+    _, block_m, block_n, tiles_n = min(choices)
+    for waves in (4, 8, 16) if block_m * block_n * tiles_n <= 2048 else (4, 8):
+        block_k = 256 if shape.k % (256 * waves * split) == 0 else 128
+        rounds = ceil_div(shape.k, block_k * waves * split)
+        operands = rounds * block_k // 128 * (block_m + block_n * tiles_n // 4)
+        if operands + block_m * block_n * tiles_n // 64 <= 230:
+            break
+    else:
+        block_k = 128
+    return GemmConfig(
+        block_m=block_m, block_n=block_n, tiles_n=tiles_n, block_k=block_k, num_warps=waves, split_k=split,
+        convert="hw_bf16", cache_modifier=".cg", load_order="loads_first" if operands < 400 else "convert_first",
+        reduce_block_m=1 if split > 1 else 16, reduce_block_n=256 if split > 1 else 64)
 
 
 def build_plan(variant: str, config: GemmConfig | None, shape: Shape | str, arch: str = "gfx950") -> Plan:
