@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tune": ("mxfp4lab.cli.tune", "search the configs of a shape; resumes what earlier runs did"),
     "export": ("mxfp4lab.export.command", "write a submission file from an executed notebook, a run or a config"),
     "check": ("mxfp4lab.harness.check", "run any submission file under the task's protocol"),
+    "model": ("mxfp4lab.cli.model", "how good the time model is; --refit fits it again from the published rows"),
     "counters": ("mxfp4lab.cli.counters", "set a profiler's counters beside emulated counts"),
 }
 

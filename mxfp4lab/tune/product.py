@@ -67,10 +67,10 @@ def _sliced(shape: Shape, base: GemmConfig) -> Iterator[GemmConfig]:
 def _wgmma(shape: Shape, base: GemmConfig, mode: str) -> Iterator[GemmConfig]:
     """Hopper's own variant: 64 rows of B for every four warps."""
     for block_m in (16, 32, 64, 128):
-        for num_warps in (4, 8, 16):
-            for block_k in (64, 128, 256):
-                for num_stages in (2, 3, 4):
-                    if block_m >= 2 * max(shape.m, 16):
+        for num_warps in (4, 8):
+            for block_k in (256, 512):
+                for num_stages in (1, 2, 3, 4):
+                    if block_m >= 2 * max(shape.m, 16) or num_stages > max(1, shape.k // block_k):
                         continue
                     for split_k in _splits(shape, block_m, 16 * num_warps, block_k):
                         yield replace(

@@ -298,7 +298,7 @@ class Search:
             self._compare_finalists()
 
     def _verify_best(self) -> None:
-        """Execute the best whole until one gives the right C: the pick. Then leaders of other kinds, as alternatives."""
+        """Execute the best whole until one gives the right C (the pick), then leaders of other kinds."""
         good: list[Entry] = []
         tried: set[Entry] = set()
         while len(good) < self.verify:
