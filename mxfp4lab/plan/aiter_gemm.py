@@ -23,6 +23,9 @@ from mxfp4lab.shapes import Shape
 
 BLOCK_THREADS = 256
 SLOT_BYTES = 16  # every argument has a 16-byte slot of its own
+# These four store whole rows of their tile: what lies past column N lands at the start of the next row of C (their
+# stores are bounded by the size of C alone). aiter never gives them an N that their width does not divide.
+WHOLE_COLUMNS_ONLY: frozenset[tuple[int, int]] = frozenset([(192, 256), (224, 256), (128, 512), (256, 256)])
 # In slot order; sizes in bytes.
 ARGUMENTS: tuple[tuple[str, int], ...] = (
     ("d", 8), ("c", 8), ("a", 8), ("b", 8), ("alpha", 4), ("beta", 4),
@@ -78,19 +81,20 @@ def choose_gemm(
     kernels = prebuilt_kernels(install)
     if name is not None:
         kernel, log = _named(kernels, name), log2_k_split or 0
-        return AiterGemm(kernel, _checked_split(kernel, shape, log), f"{kernel.short_name} as asked")
+        return AiterGemm(kernel, _checked(kernel, shape, log), f"{kernel.short_name} as asked")
     choice = aiter_choice(install, shape, cu_count)
     if choice.tuned and choice.prebuilt:
         kernel = _named(kernels, choice.kernel_name)
         log = choice.log2_k_split if kernel.split_k else 0
-        return AiterGemm(kernel, _checked_split(kernel, shape, log), choice.reason)
+        return AiterGemm(kernel, _checked(kernel, shape, log), choice.reason)
     try:
         if choice.tuned:
             raise AiterError(choice.reason)
         kernel, log = heuristic_kernel(kernels, shape, 0, cu_count)
         return AiterGemm(kernel, log, choice.reason)
     except AiterError as error:
-        kernel, log = heuristic_kernel(kernels, shape, 0, cu_count, any_width=True)
+        bounded = tuple(kernel for kernel in kernels if overhang_allowed(kernel))
+        kernel, log = heuristic_kernel(bounded, shape, 0, cu_count, any_width=True)
         return AiterGemm(kernel, log, f"{error}; {kernel.short_name} stands in: the nearest that is prebuilt")
 
 
@@ -132,6 +136,11 @@ def output_rows(m: int) -> int:
     return -(-m // OUTPUT_ROW_PAD) * OUTPUT_ROW_PAD
 
 
+def overhang_allowed(kernel: PrebuiltKernel) -> bool:
+    """Whether the kernel leaves alone what lies past column N in its last tile."""
+    return (kernel.tile_m, kernel.tile_n) not in WHOLE_COLUMNS_ONLY
+
+
 def _named(kernels: tuple[PrebuiltKernel, ...], name: str) -> PrebuiltKernel:
     found = [kernel for kernel in kernels if name in _names(kernel)]
     found = [kernel for kernel in found if kernel.preshuffled] or found
@@ -145,7 +154,10 @@ def _names(kernel: PrebuiltKernel) -> tuple[str, ...]:
     return kernel.symbol, kernel.short_name, kernel.path.name, f"{kernel.tile_m}x{kernel.tile_n}"
 
 
-def _checked_split(kernel: PrebuiltKernel, shape: Shape, log2_k_split: int) -> int:
+def _checked(kernel: PrebuiltKernel, shape: Shape, log2_k_split: int) -> int:
+    if shape.n % kernel.tile_n and not overhang_allowed(kernel):
+        reason = "past column N it writes into the next row of C"
+        raise AiterError(f"kernel={kernel.short_name}: N = {shape.n} must be a multiple of {kernel.tile_n}: {reason}")
     if not 0 <= log2_k_split <= 4:
         raise AiterError(f"log2_k_split={log2_k_split!r} must be 0 to 4")
     if log2_k_split and not kernel.split_k:

@@ -36,6 +36,29 @@ def build_quant_shuffle(config: GemmConfig, shape: Shape, arch: str, variant: st
     return _with_gemm(config, shape, arch, variant, (), launches)
 
 
+def build_gemm_stage(shape: Shape, kernel: str | None = None, log2_k_split: int | None = None) -> Plan:
+    """aiter's prebuilt GEMM alone, on A that is quantized already: what a profiler times as one kernel.
+
+    Args:
+        shape: the GEMM.
+        kernel: a code object by name ("32x128"); without it the one for the shape (`choose_gemm`).
+        log2_k_split: with `kernel`: log2 of the shares of K.
+
+    Raises:
+        AiterError: no aiter, no such kernel, or a shape that the kernel cannot do.
+    """
+    choice = choose_gemm(shape, kernel, log2_k_split)
+    fill = 0 if split_count(shape, choice.log2_k_split) > 1 else None
+    buffers = (
+        Buffer("a_q", (shape.m, shape.k // 2), "u8", "input"),
+        Buffer("a_scale_sh", padded_scale_shape(shape.m, shape.k), "u8", "input"),
+        Buffer("b_shuffle", (shape.n, shape.k // 2), "u8", "input"),
+        Buffer("b_scale_sh", padded_scale_shape(shape.n, shape.k), "u8", "input"),
+        Buffer("c", (output_rows(shape.m), shape.n), "bf16", "output", fill),
+    )
+    return Plan("reference", GemmConfig(), shape, "gfx950", buffers, (gemm_launch(choice, shape),))
+
+
 def shuffle_scales_launch(shape: Shape) -> TritonLaunch:
     """A's row-major scales to their shuffled places, padding included."""
     rows, columns = padded_scale_shape(shape.m, shape.k)
