@@ -11,9 +11,10 @@ from mxfp4lab.gfx950.errors import (
 from mxfp4lab.gfx950.launch import RunResult, launch, run
 from mxfp4lab.gfx950.memory import Access, Memory
 from mxfp4lab.gfx950.plans import Emulation, count_plan, emulate_plan
+from mxfp4lab.toolchain.codeobject import load_code_object
 
 __all__ = [
     "Access", "BarrierMismatch", "Deadlock", "Emulation", "EmulationError",
     "LdsOutOfRange", "Memory", "OutOfBounds", "RunResult",
-    "UnknownInstruction", "count_plan", "emulate_plan", "launch", "run",
+    "UnknownInstruction", "count_plan", "emulate_plan", "launch", "load_code_object", "run",
 ]  # fmt: skip

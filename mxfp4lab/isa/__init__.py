@@ -1,11 +1,13 @@
 """gfx950 machine code as data: the instruction form, its readers, classes and static checks."""
 
 from mxfp4lab.isa.classes import CLASSES, classify
+from mxfp4lab.isa.codeobject import read_code_object
 from mxfp4lab.isa.descriptor import KernelArg, KernelDescriptor, build_descriptor
+from mxfp4lab.isa.hazards import Hazard, find_hazards
 from mxfp4lab.isa.instruction import Instruction, IsaError, Operand, Program
 from mxfp4lab.isa.text import parse_amdgcn
 
 __all__ = [
-    "CLASSES", "Instruction", "IsaError", "KernelArg", "KernelDescriptor", "Operand", "Program",
-    "build_descriptor", "classify", "parse_amdgcn",
+    "CLASSES", "Hazard", "Instruction", "IsaError", "KernelArg", "KernelDescriptor", "Operand", "Program",
+    "build_descriptor", "classify", "find_hazards", "parse_amdgcn", "read_code_object",
 ]  # fmt: skip
