@@ -14,7 +14,8 @@ from mxfp4lab.gfx950.memory import Memory
 from mxfp4lab.gfx950.state import Chunk, Group
 from mxfp4lab.isa import Program
 
-GIVE_WAY = 4000  # blocks that one group runs before another, waiting one is let through
+GIVE_WAY = 1000  # blocks that one group runs before another, waiting one is let through
+GIVE_WAY_AT_ONCE = 50  # the same where groups have run in turn and nothing came of it: they are likely spinning
 
 
 class Executor:
@@ -33,7 +34,6 @@ class Executor:
         self.parked: dict[int, int] = {}  # wave -> instruction behind its barrier
         self.ended = np.zeros(chunk.waves, bool)
         self.steps = 0
-        self.barriers = 0
         self.barrier_hooks: list = []
         self.trace: list[tuple[int, int]] | None = None  # blocks that wave 0 ran, in order
 
@@ -50,33 +50,39 @@ class Executor:
         Raises:
             EmulationError: of any kind.
         """
-        mark, idle = self._progress(), 0
+        mark, idle, turn, limit = self._progress(), 0, 0, GIVE_WAY
         while self.groups:
-            group = min(self.groups, key=lambda g: g.pc)
-            alone = len(self.groups) == 1
-            ran = self._run_group(group, patience if alone else GIVE_WAY)
+            ran = self._run_group(min(self.groups, key=lambda g: g.pc), patience if len(self.groups) == 1 else limit)
+            turn += ran
+            fair = turn >= limit and len(self.groups) > 1
+            if fair:
+                ran += self._let_others_run(limit)
+                turn = 0
             idle += ran
             now = self._progress()
             if now != mark:
                 mark, idle = now, 0
             elif idle >= patience:
                 return False
-            if not alone and ran >= GIVE_WAY and group in self.groups:
-                self._let_others_run(group)
+            elif fair:
+                limit = GIVE_WAY_AT_ONCE
         return True
 
-    def _progress(self) -> tuple[int, int, int]:
-        return self.memory.progress, self.barriers, int(np.count_nonzero(self.ended))
+    def _progress(self) -> tuple[int, int]:
+        return self.memory.progress, int(np.count_nonzero(self.ended))
 
-    def _let_others_run(self, group: Group) -> None:
-        for other in [g for g in self.groups if g is not group]:
-            if other in self.groups:
-                self._run_group(other, GIVE_WAY)
+    def _let_others_run(self, limit: int) -> int:
+        """A turn for every group but the one with the lowest pc, the one furthest ahead first."""
+        ran = 0
+        for group in sorted(self.groups, key=lambda g: -g.pc)[:-1]:
+            if group in self.groups:
+                ran += self._run_group(group, limit)
+        return ran
 
     def _run_group(self, group: Group, budget: int) -> int:
         """Run a group until it ends, parks, splits, meets another group, or used its budget. Returns blocks run."""
         others = len(self.groups) > 1
-        horizon = min((g.pc for g in self.groups if g is not group), default=1 << 60)
+        horizon = min((g.pc for g in self.groups if g is not group and g.pc > group.pc), default=1 << 60)
         blocks, ran = self.blocks, 0
         while ran < budget:
             block = blocks[group.pc]
@@ -176,7 +182,6 @@ class Executor:
             self._add(np.sort(np.array(waves)), pc)
 
     def _passed(self, workgroups: np.ndarray) -> None:
-        self.barriers += 1
         for hook in self.barrier_hooks:
             hook(self.chunk, workgroups)
 
@@ -187,7 +192,7 @@ class Executor:
             self._release(np.unique(self.chunk.local_group[group.waves]))
 
     def _internal(self, group: Group, block: Block, error: Exception) -> EmulationError:
-        """An exception of numpy's: run on until the step at fault is known would change state, so name the block."""
+        """An exception that no closure foresaw; which step raised it is not recorded, so the block is named."""
         first, last = self.program[block.first], self.program[block.end - 1]
         return EmulationError(
             f"internal error of the emulator ({type(error).__name__}: {error}) between instruction {first.index} and "
@@ -201,8 +206,8 @@ class Executor:
             group = self.groups[0]
             wave, workgroup = self.chunk.describe(int(group.waves[0]))
             return Deadlock(
-                f"deadlock: workgroup {workgroup}, wave {wave} and {group.n - 1} more keep running, and no workgroup "
-                f"stores, passes a barrier or ends any more",
+                f"deadlock: wave {wave} of workgroup {workgroup} and {group.n - 1} more keep running, "
+                f"and no wave changes memory or ends any more",
                 self.program[min(group.pc, len(self.program) - 1)],
             )
         return Deadlock("deadlock: every wave waits at a barrier")

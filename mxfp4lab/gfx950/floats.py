@@ -87,8 +87,10 @@ def _through_double(function):
 @_through_double
 def exp2(x):
     """2^x; exact for integers."""
-    whole = np.floor(x)
-    return np.ldexp(np.exp2(x - whole), np.nan_to_num(whole.clip(-2000, 2000), nan=0).astype(np.int32))
+    finite = np.clip(np.nan_to_num(x, nan=0.0), -2000, 2000)
+    whole = np.floor(finite)
+    result = np.ldexp(np.exp2(finite - whole), whole.astype(np.int32))
+    return np.where(np.isnan(x), x, result)
 
 
 @_through_double
@@ -126,7 +128,7 @@ def cos(x):
 
 def fract(x: np.ndarray, out=None) -> np.ndarray:
     """x - floor(x), below 1."""
-    return np.minimum(x - np.floor(x), np.float32(0.99999994), out)
+    return np.minimum(x - np.floor(x), np.float32(0.99999994), out=out)
 
 
 def ldexp(x: np.ndarray, n: np.ndarray, out=None) -> np.ndarray:

@@ -19,7 +19,7 @@ from mxfp4lab.gfx950.vector import Decoder
 from mxfp4lab.isa import KernelDescriptor, classify
 
 WAVES_PER_CHUNK = 192  # enough that numpy's call overhead is small, few enough that registers stay in cache
-PATIENCE = 60_000  # blocks without a store, barrier or end before another chunk is let through
+PATIENCE = 20_000  # blocks without a store, barrier or end before another chunk is let through
 VECTOR_CLASSES = ("valu", "mfma", "convert", "vmem", "lds", "scratch")
 _FORMATS = {
     "i1": "<B", "i8": "<b", "i16": "<h", "i32": "<i", "i64": "<q", "u8": "<B", "u16": "<H", "u32": "<I", "u64": "<Q",
@@ -260,13 +260,11 @@ def _run_chunks(
             continue
         # Every chunk has started; those left spin on what another one of them must do.
         before = memory.progress
-        left = [executor for executor in waiting if not executor.run(patience)]
-        if len(left) == len(waiting) and memory.progress == before:
-            rounds += 1
-            if rounds >= 3:
-                raise left[0].deadlock()
-        else:
-            rounds = 0
+        left = [executor for executor in waiting if not executor.run(patience << rounds)]
+        idle = len(left) == len(waiting) and memory.progress == before
+        rounds = rounds + 1 if idle else 0
+        if rounds > 4:
+            raise left[0].deadlock()
         waiting = left
     return waiting
 

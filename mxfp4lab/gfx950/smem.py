@@ -46,9 +46,9 @@ def build_scalar_load(instruction: Instruction, decoder: Decoder) -> Step:
         offset = fixed if register is None else fixed + g.S[register].astype(np.int64)
         address = g.QI[first // 2]
         if buffered:
-            if np.count_nonzero(g.S[first + 1] >> np.uint32(16) & np.uint32(0x3FFF)):
+            if g.any((g.S[first + 1] >> np.uint32(16) & np.uint32(0x3FFF)) != 0):
                 raise UnknownInstruction(instruction, "buffer resource with a stride in")
-            if np.any(offset + nbytes > g.S[first + 2].astype(np.int64)):
+            if g.any(offset + nbytes > g.S[first + 2].astype(np.int64)):
                 raise UnknownInstruction(instruction, "access past its buffer resource by")
             address = address & np.int64((1 << 48) - 1)
         address = np.reshape((address + offset) & ~np.int64(3), (-1, 1))

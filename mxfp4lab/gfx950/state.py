@@ -156,6 +156,10 @@ class Group:
         """[w, 64] bool of active lanes, of the group's waves only."""
         return np.ones((self.w, LANES), bool) if self.full else self.mask
 
+    def any(self, condition: np.ndarray) -> bool:
+        """Whether a [w] condition holds for one of the group's own waves."""
+        return bool(np.count_nonzero(condition if self.wm is None else condition & self.wm))
+
     def put_scalar(self, n: int, value: np.ndarray) -> None:
         """Write SGPR n of every wave of the group."""
         np.copyto(self.S[n], value, where=True if self.wm is None else self.wm, casting="unsafe")

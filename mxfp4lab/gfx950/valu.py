@@ -115,15 +115,23 @@ def _sad(a, b, c, out):
 
 
 def _med3(a, b, c, out):
-    return np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c), out)
+    return np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c), out=out)
+
+
+def _min(a, b, out):
+    return np.minimum(a, b, out=out)
+
+
+def _max(a, b, out):
+    return np.maximum(a, b, out=out)
 
 
 def _nan_min(a, b, c, out):
-    return np.minimum(np.minimum(a, b), c, out)
+    return np.minimum(np.minimum(a, b), c, out=out)
 
 
 def _nan_max(a, b, c, out):
-    return np.maximum(np.maximum(a, b), c, out)
+    return np.maximum(np.maximum(a, b), c, out=out)
 
 
 def _cvt_pk_bf16(a, b, out):
@@ -181,10 +189,10 @@ OPS: dict[str, tuple[str, str, object]] = {
     "v_and_or_b32": ("u32", "u32 u32 u32", lambda a, b, c, o: np.bitwise_or(a & b, c, o)),
     "v_or3_b32": ("u32", "u32 u32 u32", lambda a, b, c, o: np.bitwise_or(a | b, c, o)),
     "v_sad_u32": ("u32", "u32 u32 u32", _sad),
-    "v_min_u32": ("u32", "u32 u32", np.minimum),
-    "v_max_u32": ("u32", "u32 u32", np.maximum),
-    "v_min_i32": ("i32", "i32 i32", np.minimum),
-    "v_max_i32": ("i32", "i32 i32", np.maximum),
+    "v_min_u32": ("u32", "u32 u32", _min),
+    "v_max_u32": ("u32", "u32 u32", _max),
+    "v_min_i32": ("i32", "i32 i32", _min),
+    "v_max_i32": ("i32", "i32 i32", _max),
     "v_min3_u32": ("u32", "u32 u32 u32", _nan_min),
     "v_max3_u32": ("u32", "u32 u32 u32", _nan_max),
     "v_med3_u32": ("u32", "u32 u32 u32", _med3),
@@ -276,10 +284,10 @@ OPS: dict[str, tuple[str, str, object]] = {
     "v_sub_i16": ("i16", "i16 i16", np.subtract),
     "v_mul_lo_u16": ("u16", "u16 u16", np.multiply),
     "v_mad_u16": ("u16", "u16 u16 u16", lambda a, b, c, o: np.add(a * b, c, o)),
-    "v_min_u16": ("u16", "u16 u16", np.minimum),
-    "v_max_u16": ("u16", "u16 u16", np.maximum),
-    "v_min_i16": ("i16", "i16 i16", np.minimum),
-    "v_max_i16": ("i16", "i16 i16", np.maximum),
+    "v_min_u16": ("u16", "u16 u16", _min),
+    "v_max_u16": ("u16", "u16 u16", _max),
+    "v_min_i16": ("i16", "i16 i16", _min),
+    "v_max_i16": ("i16", "i16 i16", _max),
     "v_min3_u16": ("u16", "u16 u16 u16", _nan_min),
     "v_max3_u16": ("u16", "u16 u16 u16", _nan_max),
     "v_min3_i16": ("i16", "i16 i16 i16", _nan_min),
@@ -291,8 +299,8 @@ OPS: dict[str, tuple[str, str, object]] = {
     "v_sub_f16": ("f16", "f16 f16", np.subtract),
     "v_subrev_f16": ("f16", "f16 f16", lambda a, b, o: np.subtract(b, a, o)),
     "v_mul_f16": ("f16", "f16 f16", np.multiply),
-    "v_max_f16": ("f16", "f16 f16", np.fmax),
-    "v_min_f16": ("f16", "f16 f16", np.fmin),
+    "v_max_f16": ("f16", "f16 f16", lambda a, b, o: np.fmax(a, b)),
+    "v_min_f16": ("f16", "f16 f16", lambda a, b, o: np.fmin(a, b)),
     "v_cvt_f16_u16": ("f16", "u16", lambda a, o: a.astype(np.float16)),
     "v_cvt_f16_i16": ("f16", "i16", lambda a, o: a.astype(np.float16)),
 }

@@ -98,7 +98,7 @@ class Target:
 
         def base(g: Group) -> np.ndarray:
             # Without an index the stride plays no part: sizes stay in bytes unless the resource is swizzled (bit 31).
-            if np.count_nonzero(g.S[first + 1] >> np.uint32(31)):
+            if g.any(g.S[first + 1] >> np.uint32(31) != 0):
                 raise UnknownInstruction(instruction, "swizzled buffer resource in")
             return (g.QI[first // 2] & np.int64((1 << 48) - 1))[:, None]
 
@@ -432,11 +432,11 @@ def build_atomic(instruction: Instruction, decoder: Decoder) -> Step:
             where.written = True
             pick = np.ones((g.w, LANES), bool) if lanes is None else lanes
             index = offsets[pick] // nbytes
-            before = where.views[nbytes][index] if not compare else None
+            before = where.views[nbytes][index]
             old[pick] = _apply(
                 where.views[nbytes], index, values[pick], function, expected_values[pick] if compare else None
             )
-            if before is None or np.any(where.views[nbytes][index] != before):
+            if np.any(where.views[nbytes][index] != before):
                 memory.progress += 1
         if returns:
             raw = np.ascontiguousarray(old).view(np.uint32).reshape(g.w, LANES, registers)
