@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 import toolchain_kernels as kernels
 
+from mxfp4lab.config import config_errors
 from mxfp4lab.isa import IsaError, parse_amdgcn
 from mxfp4lab.isa.codeobject import open_code_object, read_code_object, unpack_msgpack
-from mxfp4lab.plan import VARIANTS, build_plan
+from mxfp4lab.plan import VARIANTS, build_plan, default_config
+from mxfp4lab.shapes import parse_shape
 from mxfp4lab.toolchain import CompileError, compile_kernel, compile_many, load_code_object
 
 pytest.importorskip("tinygrad.renderer.amd", reason="decoding code objects needs the extra [codeobject]")
@@ -111,7 +113,11 @@ def test_every_form_is_read_back_as_written(capfd):
 
 @pytest.mark.parametrize("shape", ["16x2112x7168", "256x3072x1536"])
 def test_our_kernels_decode_to_their_text(shape, compiled):
-    plans = [build_plan(variant, None, shape) for variant, spec in VARIANTS.items() if not spec.needs_aiter]
+    named = [name for name, spec in VARIANTS.items() if not spec.needs_aiter]
+    size = parse_shape(shape)
+    named = [name for name in named if not config_errors(default_config(name, size), size, "gfx950", name)]
+    assert len(named) >= 6
+    plans = [build_plan(name, None, shape) for name in named]
     seen = {}
     for result in compile_many(plans):
         assert result.error is None
