@@ -60,3 +60,16 @@ def die_once(path: str) -> str:
             pass
         os.kill(os.getpid(), signal.SIGKILL)
     return "alive"
+
+
+def predict(variant: str, config: dict[str, Any], shape: str, seconds: float = 0.0) -> dict[str, Any]:
+    """A trial whose "prediction" is made of the config alone; block_k 512 kills the process."""
+    time.sleep(seconds)
+    if config["block_k"] == 512:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    us = config["block_n"] / config["num_warps"] + config["block_m"] + config["split_k"]
+    return {"status": "ok", "predicted_us": us, "model_version": "test-1", "regime": "harness"}
+
+
+def slow_predict(**arguments: Any) -> dict[str, Any]:
+    return predict(**arguments, seconds=0.3)
