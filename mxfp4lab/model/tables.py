@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from mxfp4lab.model.predict import Prediction, load_document
-from mxfp4lab.model.published import TIMES_FILE, read_rows
+from mxfp4lab.model.predict import Prediction, load_document, predict_counts
+from mxfp4lab.model.published import TIMES_FILE, device_rows, read_rows
 from mxfp4lab.shapes import Shape
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ def cross_validation_table(document: Mapping[str, Any] | None = None) -> pandas.
         record |= {f"{key} |error|": f"{reached[key]:.1%}" for key in ("median", "p90", "max")}
         record |= {f"Spearman {shape}": f"{value:.2f}" for shape, value in reached.get("spearman", {}).items()}
         if "disasters_missed" in reached:
-            record["disasters missed"] = len(reached["disasters_missed"])
-            record["good called disasters"] = len(reached["good_called_disasters"])
+            record["disasters missed"] = str(len(reached["disasters_missed"]))
+            record["good called disasters"] = str(len(reached["good_called_disasters"]))
         records.append(record)
     return pd.DataFrame(records).fillna("").set_index("rows")
 
@@ -94,3 +94,78 @@ def best_published(shape: Shape) -> dict[str, float]:
         ):
             found[kind] = float(row["us"])
     return found
+
+
+STAGE = "stage: gemm_a4w4 ASM (v005)"  # aiter's prebuilt GEMM alone between an event pair
+
+
+def prebuilt_stage_table() -> pandas.DataFrame:
+    """Published event-timed calls of aiter's prebuilt GEMM alone against the harness model: a kernel it never saw.
+
+    The counts are those of the device rows nearest to the shape: same K and M class, the 32x128 kernel.
+    """
+    import pandas as pd
+
+    counted = [row for row in device_rows() if row.label == "32x128"]
+    records = []
+    for row in read_rows(TIMES_FILE):
+        if row["implementation"] != STAGE:
+            continue
+        shape = Shape(int(row["m"]), int(row["n"]), int(row["k"]))
+        near = min(
+            counted,
+            key=lambda c: (abs(c.shape.k - shape.k), abs(c.shape.m - shape.m), abs(c.shape.n - shape.n)),
+        )
+        p = predict_counts(near.counts)
+        records.append(
+            {
+                "shape": str(shape),
+                "published µs": float(row["us"]),
+                "predicted µs": round(p.predicted_us, 1),
+                "predicted / published - 1": f"{p.predicted_us / float(row['us']) - 1:+.0%}",
+                "counts of": str(near.shape),
+            }
+        )
+    return pd.DataFrame(records).set_index("shape")
+
+
+def submission_table(counted: Iterable[Any]) -> pandas.DataFrame:
+    """The known submissions' configs (`plans.CountedPlan`) beside the best published times of their shapes."""
+    import pandas as pd
+
+    records = []
+    for plan in counted:
+        if ", as " not in plan.candidate.label:
+            continue
+        published = best_published(plan.candidate.shape)
+        if not published:
+            continue
+        low, high = min(published.values()), max(published.values())
+        p = plan.prediction
+        spilled = sum(launch.spilled_vgprs for launch in plan.counts.launches)
+        records.append(
+            {
+                "shape": str(plan.candidate.shape),
+                "config": plan.candidate.label,
+                "predicted µs": f"{p.predicted_us:.1f}",
+                "interval": f"{p.interval[0]:.1f} .. {p.interval[1]:.1f}",
+                "best published µs": f"{low:.1f} .. {high:.1f}",
+                "predicted / nearest": f"{p.predicted_us / min(max(p.predicted_us, low), high):.2f}",
+                "spilled registers": spilled,
+            }
+        )
+    return pd.DataFrame(records).set_index(["shape", "config"]) if records else pd.DataFrame()
+
+
+def refit_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> pandas.DataFrame:
+    """Parameters of two model documents side by side."""
+    import pandas as pd
+
+    rows = {
+        name: {
+            before["model_version"]: round(entry["value"], 3),
+            f"{after['model_version']} (refit)": round(after["parameters"][name]["value"], 3),
+        }
+        for name, entry in before["parameters"].items()
+    }
+    return pd.DataFrame(rows).T.rename_axis("parameter")

@@ -93,11 +93,35 @@ def residuals(ax: Axes, rows: Sequence[Mapping], width: float) -> Axes:
         ax.plot(error, y, marker, color=colour, markersize=5.5, zorder=3)
     names = [f"{row['label'][:34]}  {row['published_us']:g}" for row in ordered]
     ax.set_yticks(range(len(ordered)), names, fontsize=7.5)
-    ax.invert_yaxis()
+    ax.set_ylim(len(ordered) - 0.3, -0.7)
     ax.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     ax.set(xlabel="predicted over published, less 1")
     ax.grid(axis="y", color="0.93", linewidth=0.6)
     ax.legend(handles=_shape_handles(style), fontsize=8, frameon=True, loc="lower left")
+    return ax
+
+
+def residuals_by_matrix(ax: Axes, rows: Sequence[Mapping]) -> Axes:
+    """Relative errors of the rows of each weight matrix (N x K), matrices by their median; a short bar is the median.
+
+    Args:
+        ax: where to draw.
+        rows: mappings with `shape` ("MxNxK"), `published_us`, `predicted_us`.
+    """
+    groups: dict[str, list[float]] = {}
+    for row in rows:
+        matrix = str(row["shape"]).split("x", 1)[1]
+        groups.setdefault(matrix, []).append(row["predicted_us"] / row["published_us"] - 1)
+    ordered = sorted(groups.items(), key=lambda item: float(np.median(item[1])))
+    ax.axhline(0, color="0.45", linewidth=1)
+    for x, (_, errors) in enumerate(ordered):
+        ax.plot([x] * len(errors), errors, "o", color="#0072b2", markersize=3.5, alpha=0.5, markeredgewidth=0)
+        ax.plot([x - 0.35, x + 0.35], [np.median(errors)] * 2, color="#d55e00", linewidth=2)
+    ax.set_xticks(range(len(ordered)), [name for name, _ in ordered], rotation=90, fontsize=7.5)
+    ax.set_xlim(-0.7, len(ordered) - 0.3)
+    ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    ax.grid(axis="y", color="0.93", linewidth=0.6)
+    ax.set(xlabel="weights (N x K), by median", ylabel="predicted over published, less 1")
     return ax
 
 
@@ -132,7 +156,7 @@ def terms_stacked(
         if shown:
             ax.plot(*zip(*shown, strict=True), "D", color="black", markersize=5, label="published", zorder=5)
     ax.set_yticks(y, labels, fontsize=8)
-    ax.invert_yaxis()
+    ax.set_ylim(len(labels) - 0.4, -0.6)
     ax.set(xlabel="predicted [µs]", xlim=(0, None))
     ax.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.0))
     return ax
@@ -155,7 +179,7 @@ def ablation_dumbbells(ax: Axes, changes: Sequence[Mapping]) -> Axes:
         ax.plot(pair[0], y, "o", color=colour, markersize=7)
         ax.plot(pair[1], y, "o", markerfacecolor="white", markeredgecolor=colour, markersize=7, markeredgewidth=1.5)
     ax.set_yticks(range(len(changes)), [change["name"] for change in changes], fontsize=8)
-    ax.invert_yaxis()
+    ax.set_ylim(len(changes) - 0.4, -0.6)
     ax.set_xscale("log")
     ax.xaxis.set_major_locator(_fixed([0.9, 1.0, 1.2, 1.5, 2.0, 2.5, 3.0]))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"×{value:g}"))
@@ -205,6 +229,7 @@ def lever_map(ax: Axes, table: Mapping[str, Mapping[str, float]]) -> Axes:
     ax.set_xticks(range(len(columns)), [fill(column, 14) for column in columns], fontsize=8)
     ax.set_yticks(range(len(rows)), rows, fontsize=8)
     ax.tick_params(length=0)
+    ax.grid(False)
     for side in ax.spines.values():
         side.set_visible(False)
     return ax
