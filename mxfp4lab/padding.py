@@ -9,6 +9,7 @@ import torch
 
 from mxfp4lab.formats import BLOCK, quantize_mxfp4
 from mxfp4lab.layouts import e8m0_shuffle, e8m0_unshuffle, unshuffle_weight
+from mxfp4lab.oracle.install import AiterError
 from mxfp4lab.problem import INPUT_NAMES, check_output, generate_input, matmul_dequantized, reference_output
 from mxfp4lab.shapes import Shape
 
@@ -77,7 +78,7 @@ def pad_prebuilt(
     """aiter's prebuilt GEMM on the emulator, the scales of A and B padded with the given bytes.
 
     Raises:
-        AiterError: without an aiter that has the kernel.
+        AiterError: without an aiter that has the kernel, or without the decoder of code objects.
     """
     inputs, reference, padded = _inputs(shape, padding, seed)
     name, done = _run_prebuilt(shape, inputs, kernel, install)
@@ -102,7 +103,7 @@ def short_scale_buffer(
     """aiter's prebuilt GEMM on the emulator, with only the first `given` bytes of A's shuffled scales allocated.
 
     Raises:
-        AiterError: without an aiter that has the kernel.
+        AiterError: without an aiter that has the kernel, or without the decoder of code objects.
     """
     inputs, reference, _ = _inputs(shape, "0", seed)
     inputs["a_scale_sh"] = inputs["a_scale_sh"].flatten()[:given].clone()
@@ -117,13 +118,18 @@ def _run_prebuilt(shape: Shape, inputs: dict[str, torch.Tensor], kernel: str, in
     from mxfp4lab.gfx950 import emulate_plan
     from mxfp4lab.plan import Buffer, Plan
     from mxfp4lab.plan.aiter_gemm import choose_gemm, gemm_launch, output_rows
+    from mxfp4lab.toolchain import CompileError, compile_plan
 
     choice = choose_gemm(shape, kernel, install=install)
     names = ("a_q", "b_shuffle", "a_scale_sh", "b_scale_sh")
     buffers = tuple(Buffer(name, tuple(inputs[name].shape), "u8", "input") for name in names)
     c = Buffer("c", (output_rows(shape.m), shape.n), "bf16", "output")
     plan = Plan("prebuilt GEMM alone", GemmConfig(), shape, "gfx950", (*buffers, c), (gemm_launch(choice, shape),))
-    done = emulate_plan(plan, {name: inputs[name] for name in names}, on_out_of_bounds="record")
+    try:
+        compiled = compile_plan(plan)
+    except CompileError as error:  # the decoder of code objects is an optional package
+        raise AiterError(f"{choice.kernel.short_name} cannot be read here: {error}") from None
+    done = emulate_plan(compiled, {name: inputs[name] for name in names}, on_out_of_bounds="record")
     return f"aiter's {choice.kernel.short_name}, emulated", done
 
 

@@ -7,6 +7,7 @@ code executed by the emulator. Every pair of answers is compared byte by byte, a
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -175,7 +176,11 @@ def torchao_answerer() -> Answerer:
     Raises:
         ImportError: if torchao or its MX code does not import.
     """
-    from torchao.prototype.mx_formats.mx_tensor import ScaleCalculationMode, to_mx
+    logging.disable(logging.WARNING)  # it reports at import every extension that this machine cannot load
+    try:
+        from torchao.prototype.mx_formats.mx_tensor import ScaleCalculationMode, to_mx
+    finally:
+        logging.disable(logging.NOTSET)
 
     def answer(x: torch.Tensor) -> Answer:
         scale, data = to_mx(x.float(), torch.float4_e2m1fn_x2, BLOCK, ScaleCalculationMode.EVEN)

@@ -15,6 +15,7 @@ from mxfp4lab.proof import (
     golden_sweep,
     ml_dtypes_answerer,
     torch_answerer,
+    torchao_answerer,
 )
 from mxfp4lab.steps import element_steps, packed_bytes, scale_step
 
@@ -72,6 +73,16 @@ def test_independent_library_agrees_on_every_bf16_under_a_spread_of_exponents():
     assert found.between("ml_dtypes", "ours").identical
     assert found.differences[0].elements == sweep.x.numel()
     assert found.differences[0].where == "nowhere"
+
+
+def test_torchao_agrees_on_golden_rows_and_parts_at_the_ends_of_the_range():
+    pytest.importorskip("torchao")
+    answerers = {"ours": torch_answerer(), "torchao": torchao_answerer()}
+    golden, _ = golden_sweep()
+    assert compare(golden, answerers).between("ours", "torchao").identical
+    assert compare(bf16_sweep([-100, 0, 100, 125]), answerers).between("ours", "torchao").identical
+    top = compare(bf16_sweep([127]), answerers).between("ours", "torchao")
+    assert top.scale_bytes == bf16_sweep([127]).x.shape[0]  # 253 by plain exponent arithmetic, 254 by aiter's carry
 
 
 def test_the_two_roundings_part_on_ties_only():
