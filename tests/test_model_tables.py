@@ -13,6 +13,7 @@ import matplotlib.pyplot as plt
 from mxfp4lab import model
 from mxfp4lab.model import ablation, plans, regret, tables
 from mxfp4lab.plots import model as pictures
+from mxfp4lab.records import LaunchCounts
 from mxfp4lab.shapes import TASK_SHAPES, Shape
 
 
@@ -143,3 +144,16 @@ def test_a_plan_from_source_to_prediction():
 def test_known_submissions_are_among_the_candidates():
     labels = {c.label for c in plans.candidates([Shape(16, 2112, 7168)], ["fused_preshuffled"])}
     assert "fused_preshuffled, as 752099" in labels and "constexpr_preshuffled, as 610679" in labels
+
+
+def test_submissions_of_two_launches_never_fitted_are_of_the_right_size():
+    """A quantize kernel and aiter's prebuilt GEMM, six published shapes: within 10 %, inside their intervals."""
+    quantizer = LaunchCounts(
+        name="quantize", workgroups=32, waves_per_workgroup=4, valu_per_wave=150.0, vmem_per_wave=6.0,
+        load_bytes_per_workgroup=8192.0,
+    )  # fmt: skip
+    table = tables.two_launch_table(dict.fromkeys(TASK_SHAPES, quantizer))
+    assert len(table) == 6
+    error = (table["predicted µs"] / table["published µs"] - 1).abs()
+    assert error.max() <= 0.10 and error.median() <= 0.06
+    assert (table["inside the interval"] == "yes").all()

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mxfp4lab.model.predict import Prediction, load_document, predict_counts
-from mxfp4lab.model.published import TIMES_FILE, device_rows, read_rows
+from mxfp4lab.model.published import TIMES_FILE, PublishedRow, device_rows, read_rows
+from mxfp4lab.records import Counts, LaunchCounts
 from mxfp4lab.shapes import Shape
 
 if TYPE_CHECKING:
@@ -97,36 +98,61 @@ def best_published(shape: Shape) -> dict[str, float]:
 
 
 STAGE = "stage: gemm_a4w4 ASM (v005)"  # aiter's prebuilt GEMM alone between an event pair
+TWO_LAUNCHES = "v021 quant blocks 32x64 NW=2, ASM 32x128"  # a Triton quantize-and-shuffle kernel, then that GEMM
+
+
+def _nearest_prebuilt(shape: Shape) -> PublishedRow:
+    """The counted device row of the 32x128 kernel that is nearest to a shape: K first, then M, then N."""
+    counted = [row for row in device_rows() if row.label == "32x128"]
+    return min(
+        counted, key=lambda c: (abs(c.shape.k - shape.k), abs(c.shape.m - shape.m), abs(c.shape.n - shape.n))
+    )
+
+
+def _published(implementation: str) -> dict[Shape, float]:
+    rows = [row for row in read_rows(TIMES_FILE) if row["implementation"] == implementation]
+    return {Shape(int(row["m"]), int(row["n"]), int(row["k"])): float(row["us"]) for row in rows}
+
+
+def _against(records: Iterable[tuple[Shape, float, Prediction, Shape]]) -> pandas.DataFrame:
+    import pandas as pd
+
+    rows = [
+        {
+            "shape": str(shape),
+            "published µs": us,
+            "predicted µs": round(p.predicted_us, 1),
+            "predicted / published - 1": f"{p.predicted_us / us - 1:+.0%}",
+            "inside the interval": "yes" if p.interval[0] <= us <= p.interval[1] else "no",
+            "GEMM's counts of": str(near),
+        }
+        for shape, us, p, near in records
+    ]
+    return pd.DataFrame(rows).set_index("shape")
 
 
 def prebuilt_stage_table() -> pandas.DataFrame:
-    """Published event-timed calls of aiter's prebuilt GEMM alone against the harness model: a kernel it never saw.
-
-    The counts are those of the device rows nearest to the shape: same K and M class, the 32x128 kernel.
-    """
-    import pandas as pd
-
-    counted = [row for row in device_rows() if row.label == "32x128"]
+    """Published event-timed calls of aiter's prebuilt GEMM alone against the harness model: a kernel it never saw."""
     records = []
-    for row in read_rows(TIMES_FILE):
-        if row["implementation"] != STAGE:
-            continue
-        shape = Shape(int(row["m"]), int(row["n"]), int(row["k"]))
-        near = min(
-            counted,
-            key=lambda c: (abs(c.shape.k - shape.k), abs(c.shape.m - shape.m), abs(c.shape.n - shape.n)),
-        )
-        p = predict_counts(near.counts)
-        records.append(
-            {
-                "shape": str(shape),
-                "published µs": float(row["us"]),
-                "predicted µs": round(p.predicted_us, 1),
-                "predicted / published - 1": f"{p.predicted_us / float(row['us']) - 1:+.0%}",
-                "counts of": str(near.shape),
-            }
-        )
-    return pd.DataFrame(records).set_index("shape")
+    for shape, us in _published(STAGE).items():
+        near = _nearest_prebuilt(shape)
+        records.append((shape, us, predict_counts(near.counts), near.shape))
+    return _against(records)
+
+
+def two_launch_table(quantizers: Mapping[Shape, LaunchCounts]) -> pandas.DataFrame:
+    """Published whole submissions of two launches against the model: quantize A, then aiter's prebuilt GEMM.
+
+    Args:
+        quantizers: counts of a kernel that quantizes A, by shape; any will do, it takes about 0.2 us.
+    """
+    records = []
+    for shape, us in _published(TWO_LAUNCHES).items():
+        if shape in quantizers:
+            near = _nearest_prebuilt(shape)
+            counts = Counts(shape=near.shape, launches=(quantizers[shape], near.counts.launches[0]))
+            records.append((shape, us, predict_counts(counts), near.shape))
+    return _against(records)
 
 
 def submission_table(counted: Iterable[Any]) -> pandas.DataFrame:
