@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tune_fakes import SMALL, FakeGpu, Kernel, Tools, search
 
 from mxfp4lab import records, tune
 from mxfp4lab.config import GemmConfig, config_errors
@@ -25,7 +26,6 @@ from mxfp4lab.shapes import TASK_SHAPES, Shape
 from mxfp4lab.toolchain import CompileError
 from mxfp4lab.tune.screens import kernel_facts, screen
 from mxfp4lab.tune.space import judge, neighbours
-from tests.tune_fakes import SMALL, FakeGpu, Kernel, Tools, search
 
 
 def rows(out: Path) -> list[records.Trial]:

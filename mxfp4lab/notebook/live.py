@@ -17,7 +17,7 @@ _INK = "var(--jp-ui-font-color1, currentColor)"
 
 
 class SearchView:
-    """Hand ``progress`` and ``watch`` to `mxfp4lab.tune.tune`.
+    """Hand ``hooks`` to `mxfp4lab.tune.tune` as keyword arguments.
 
     Where somebody watches (JupyterLab) the funnel, the best so far and a scatter of time against registers are
     redrawn at most twice a second; under papermill and in a terminal a line is printed now and then.
@@ -27,6 +27,10 @@ class SearchView:
         self._view = LiveView(live=live, publish=publish)
         self._log = Progress(every=every)
         self._step = ""
+
+    @property
+    def hooks(self) -> dict[str, Any]:
+        return {"progress": self.progress, "watch": self.watch}
 
     def progress(self, stage: str, done: int, total: int, note: str = "") -> None:
         if self._view.live:

@@ -1,0 +1,131 @@
+"""What a search shows while it runs and afterwards: live card, figures, the pick inside the notebook's file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import matplotlib
+import matplotlib.pyplot as plt
+import pytest
+from tune_fakes import SMALL, Kernel, Tools, search
+
+from mxfp4lab import notebook, plots, tune
+from mxfp4lab.notebook.live import LiveCard, SearchView, best_words, scatter
+from mxfp4lab.plots import tune as pictures
+
+matplotlib.use("Agg")
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> tune.TuneResult:
+    return search(tmp_path_factory.mktemp("search"), Tools(), budget=80)
+
+
+@pytest.fixture(scope="module")
+def nothing(tmp_path_factory: pytest.TempPathFactory) -> tune.TuneResult:
+    tools = Tools()
+    tools.kernel = lambda config: Kernel(spilled=99)
+    return search(tmp_path_factory.mktemp("nothing"), tools, budget=3)
+
+
+def test_the_live_view_is_redrawn_as_the_search_goes_on_and_at_its_end(tmp_path: Path) -> None:
+    drawn: list[LiveCard] = []
+    view = SearchView(live=True, publish=drawn.append)
+    search(tmp_path, Tools(), **view.hooks)
+    assert len(drawn) >= 2
+    assert ": done" in drawn[-1].html and "40 tried" in drawn[-1].text
+    assert "modelled" in drawn[-1].text, "a time never stands without its kind"
+
+
+def test_without_a_watcher_the_log_is_short(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    view = SearchView(live=False)
+    search(tmp_path, Tools(), **view.hooks)
+    lines = capsys.readouterr().out.splitlines()
+    assert 2 <= len(lines) <= 12 and any("compile 30/30" in line for line in lines)
+
+
+def test_the_live_scatter_is_one_mark_per_config_in_the_themes_ink(result: tune.TuneResult) -> None:
+    drawing = scatter(result.ranked())
+    svg = ElementTree.fromstring(drawing[: drawing.index("</svg>") + 6])
+    circles = [node for node in svg.iter() if node.tag.endswith("circle")]
+    assert len(circles) == len(result.ranked()) + 1
+    assert "var(--jp-ui-font-color1" in drawing and scatter([]) == ""
+
+
+def test_before_anything_is_ranked_the_live_card_says_so(nothing: tune.TuneResult) -> None:
+    assert best_words(nothing) == "nothing ranked yet"
+    assert "spills" in LiveCard(nothing, "compile 3/3").html
+
+
+@pytest.mark.parametrize("draw", ["ranking", "landscape", "best_so_far", "axis_effects"])
+def test_figures_draw_results_and_say_when_there_is_nothing(draw: str, result, nothing) -> None:
+    _, axes = plt.subplots(1, 2)
+    assert getattr(pictures, draw)(axes[0], result) is axes[0]
+    assert getattr(pictures, draw)(axes[1], nothing) is axes[1]
+    assert axes[1].texts, "an empty figure names its reason"
+    if draw != "axis_effects":
+        labels = axes[0].get_xlabel() + axes[0].get_ylabel()
+        assert "modelled" in labels and "us" in labels
+    plt.close("all")
+
+
+def test_the_ranking_shows_every_variant_once_at_least(result: tune.TuneResult) -> None:
+    shown = pictures.notable(result, rows=3)
+    assert {e.candidate.variant for e, _ in shown} == {e.candidate.variant for e in result.ranked()}
+    assert [place for _, place in shown] == sorted(place for _, place in shown)
+    assert any(entry.candidate.origins for entry, _ in shown)
+
+
+def test_the_funnel_figure_has_a_bar_per_stage(result: tune.TuneResult) -> None:
+    _, ax = plt.subplots()
+    pictures.funnel(ax, result.funnel)
+    assert len(ax.patches) == len(tune.STAGES)
+    plt.close("all")
+
+
+def test_effects_find_the_axes_that_the_made_up_cost_depends_on(result: tune.TuneResult) -> None:
+    shares = {name: share for name, share, _ in pictures.effects(result)}
+    assert shares["variant"] > 0.5  # a second launch costs most by far
+    # Of num_warps, block_n, block_k and num_stages the cost knows; of these it knows nothing.
+    assert not {"assume", "masks", "offset_bits", "cache_modifier", "row_tail"} & set(shares)
+    assert all(0 < share <= 1 for share in shares.values())
+
+
+def test_a_saved_figure_is_the_same_file_every_time(tmp_path: Path, result: tune.TuneResult) -> None:
+    plots.use_style()
+    for folder in ("a", "b"):
+        figure, ax = plt.subplots()
+        pictures.best_so_far(ax, result)
+        plots.save(figure, tmp_path / folder, "best")
+        plt.close(figure)
+    for name in ("best.svg", "best.png"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    with pytest.raises(ValueError, match="plain file name"):
+        plots.save(figure, tmp_path, "../best")
+
+
+def test_the_pick_bundle_holds_data_text_and_html(result: tune.TuneResult) -> None:
+    shown = notebook.PickBundle([result.pick])._repr_mimebundle_()
+    data = json.loads(json.dumps(shown[tune.PICK_MIME]))
+    assert data["picks"][0]["config"] == result.pick.config.to_dict()
+    for form in ("text/plain", "text/html"):
+        assert result.pick.config.config_id in shown[form] and "not a measurement" in shown[form]
+
+
+def test_a_pick_that_is_missing_stops_a_notebook_with_its_reason(nothing: tune.TuneResult) -> None:
+    with pytest.raises(tune.NoPickError, match="spills removed 3") as caught:
+        nothing.require_pick()
+    assert caught.value._render_traceback_() == [f"NoPickError: {caught.value}"]
+
+
+def test_a_winner_figure_says_measured(tmp_path: Path) -> None:
+    from tune_fakes import FakeGpu
+
+    measured = tune.tune(SMALL, out=tmp_path, budget=20, instruments=Tools().instruments, executor=FakeGpu())
+    _, ax = plt.subplots()
+    pictures.ranking(ax, measured)
+    assert ax.get_xlabel() == "time, us (measured)" and "winner" in ax.get_title(loc="left")
+    assert "measured" in scatter(measured.ranked()) and "modelled" not in scatter(measured.ranked())
+    plt.close("all")
