@@ -1,13 +1,12 @@
 """Bit-exactness of conversions: what is swept, who answers, and where any two of them differ.
 
 A sweep is a set of blocks of 32 in which one anchor fixes the scale and the other elements are the values under test.
-An answerer turns blocks into packed bytes and scale bytes: a library, golden vectors, or a kernel's gfx950 machine
-code executed by the emulator. Every pair of answers is compared byte by byte, and differences keep their place.
+An answerer (`answerers`) turns blocks into packed bytes and scale bytes. Every pair of answers is compared byte by
+byte, and differences keep their place.
 """
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from mxfp4lab.formats import BLOCK, E8M0_BIAS, quantize_mxfp4
+from mxfp4lab.formats import BLOCK, E8M0_BIAS
 from mxfp4lab.paths import data_path
 
 Answer = tuple[np.ndarray, np.ndarray]  # packed [rows, 16] uint8, scale [rows] uint8
@@ -135,106 +134,6 @@ def golden_sweep(portable_only: bool = True) -> tuple[Sweep, dict[str, Answer]]:
         "golden, before PR 975": (joined("packed_pre975"), scale),
     }
     return Sweep("golden rows, portable" if portable_only else "golden rows, all finite", x, x.numel()), answers
-
-
-# ---- who answers ----------------------------------------------------------------------------------------------------
-
-
-def torch_answerer(rounding: str = "even") -> Answerer:
-    """This project's own `quantize_mxfp4`."""
-
-    def answer(x: torch.Tensor) -> Answer:
-        packed, scale = quantize_mxfp4(x, rounding=rounding, nonfinite="saturate")
-        return packed.numpy(), scale.numpy()[:, 0]
-
-    return answer
-
-
-def ml_dtypes_answerer() -> Answerer:
-    """ml_dtypes' e2m1 conversion, scaled by numpy's `ldexp`; shares no code with this project.
-
-    Raises:
-        ImportError: if ml_dtypes is not installed.
-    """
-    import ml_dtypes
-
-    def answer(x: torch.Tensor) -> Answer:
-        values = x.float().numpy()
-        amax = np.abs(values).max(axis=1)
-        mantissa, exponent = np.frexp(amax)  # amax = mantissa * 2^exponent, 0.5 <= mantissa < 1
-        e = np.where(amax > 0, exponent - 1 + (mantissa >= 0.875) - 2, -127).clip(-127, 127)
-        e = np.where(amax >= 1.75 * 2.0**127, 127, e).astype(np.int32)
-        code = np.ldexp(values, -e[:, None]).astype(ml_dtypes.float4_e2m1fn).view(np.uint8) & 15
-        return code[:, 0::2] | (code[:, 1::2] << 4), (e + E8M0_BIAS).astype(np.uint8)
-
-    return answer
-
-
-def torchao_answerer() -> Answerer:
-    """torchao's MX code (EVEN scale mode).
-
-    Raises:
-        ImportError: if torchao or its MX code does not import.
-    """
-    logging.disable(logging.WARNING)  # it reports at import every extension that this machine cannot load
-    try:
-        from torchao.prototype.mx_formats.mx_tensor import ScaleCalculationMode, to_mx
-    finally:
-        logging.disable(logging.NOTSET)
-
-    def answer(x: torch.Tensor) -> Answer:
-        scale, data = to_mx(x.float(), torch.float4_e2m1fn_x2, BLOCK, ScaleCalculationMode.EVEN)
-        packed = data.view(torch.uint8).reshape(x.shape[0], BLOCK // 2)
-        return packed.numpy(), scale.view(torch.uint8).reshape(-1).numpy()
-
-    return answer
-
-
-def kernel_answerer(convert: str) -> Answerer:
-    """One of this project's converts as gfx950 machine code, executed by the emulator.
-
-    Args:
-        convert: "sw_aiter", "sw_bits", "hw_f32" or "hw_bf16" (bf16 blocks only).
-    """
-    from mxfp4lab.gfx950 import run
-    from mxfp4lab.kernels.quantize import quantize_rows
-    from mxfp4lab.toolchain import compile_kernel
-
-    def compiled(dtype: str):
-        constants = {
-            "CONVERT": convert, "BLOCK_M": 8, "BLOCK_K": 256, "MASK_M": True, "MASK_K": True, "OFFSET_BITS": 32,
-        }  # fmt: skip
-        signature = {"a_ptr": f"*{dtype}", "a_q_ptr": "*u8", "a_scale_ptr": "*u8", "M": "i32", "K": "i32"}
-        return compile_kernel(quantize_rows, signature, constants, {"num_warps": 4})
-
-    def answer(x: torch.Tensor) -> Answer:
-        if convert == "hw_bf16" and x.dtype != torch.bfloat16:
-            raise ValueError("hw_bf16 reads bf16 only")
-        rows = x.shape[0]
-        wide = torch.zeros((-(-rows // 8), 8 * BLOCK), dtype=x.dtype)
-        wide.view(-1, BLOCK)[:rows] = x
-        m, k = wide.shape
-        packed = torch.zeros((m, k // 2), dtype=torch.uint8)
-        scale = torch.zeros((m, k // BLOCK), dtype=torch.uint8)
-        kernel = compiled("bf16" if x.dtype == torch.bfloat16 else "fp32")
-        values = {"a_ptr": wide, "a_q_ptr": packed, "a_scale_ptr": scale, "M": m, "K": k}
-        run(kernel, (-(-m // 8), -(-k // 256), 1), *(values[name] for name, _ in kernel.signature))
-        return packed.view(-1, BLOCK // 2)[:rows].numpy(), scale.view(-1)[:rows].numpy()
-
-    return answer
-
-
-def aiter_answerer(install: object, dtype: torch.dtype = torch.float32) -> Answerer:
-    """An installed aiter's `_mxfp4_quant_op` as gfx950 machine code, executed by the emulator."""
-    from mxfp4lab.oracle.quantizer import emulated_quantizer
-
-    quantize = emulated_quantizer(install, dtype)
-
-    def answer(x: torch.Tensor) -> Answer:
-        packed, scale = quantize(x)
-        return packed.numpy(), scale.numpy()[:, 0]
-
-    return answer
 
 
 # ---- comparison -----------------------------------------------------------------------------------------------------

@@ -4,17 +4,10 @@ import pytest
 import torch
 
 from mxfp4lab import claims
+from mxfp4lab.answerers import aiter_answerer, kernel_answerer, torch_answerer
 from mxfp4lab.oracle.install import AiterError, find_aiter
 from mxfp4lab.oracle.quantizer import compile_quantizer, gpu_quantizer, probe_aiter
-from mxfp4lab.proof import (
-    aiter_answerer,
-    bf16_sweep,
-    binade_sweep,
-    compare,
-    golden_sweep,
-    kernel_answerer,
-    torch_answerer,
-)
+from mxfp4lab.proof import bf16_sweep, binade_sweep, compare, golden_sweep
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,12 @@
 
 import torch
 
+from mxfp4lab.answerers import torch_answerer
 from mxfp4lab.notebook import tables
 from mxfp4lab.oracle.verdict import ISSUE_974
 from mxfp4lab.padding import pad_model
 from mxfp4lab.problem import check_output
-from mxfp4lab.proof import bf16_sweep, compare, torch_answerer
+from mxfp4lab.proof import bf16_sweep, compare
 from mxfp4lab.shapes import Shape
 from mxfp4lab.shuffle_tour import scale_agreement, stride_trap
 from mxfp4lab.steps import element_steps, scale_step
