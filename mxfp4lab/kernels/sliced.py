@@ -154,10 +154,18 @@ def load_part(ptr, offset, index, END: gl.constexpr, FIRST: gl.constexpr, STRIDE
 @gluon.jit
 def load_scale_words(ptr, offset, column, shift, K: gl.constexpr, FIRST: gl.constexpr, LENGTH: gl.constexpr,
                      STEP_K: gl.constexpr, WAVES: gl.constexpr, BLOCK_N: gl.constexpr):
-    """B's scales ``[WAVES, BLOCK_N, STEP_K // 32]`` from dwords that hold columns c and c + 4 of rows r and r + 16."""
-    word = load_part(ptr, offset, column, K // 32, FIRST, 8, LENGTH, "")
-    if STEP_K == 128:  # this step's column is the low or the high half of the dword
-        word = word >> shift
+    """B's scales ``[WAVES, BLOCK_N, STEP_K // 32]`` from dwords that hold columns c and c + 4 of rows r and r + 16.
+
+    ``shift`` brings down the half that a tile of 16 rows or a step of 128 needs.
+    """
+    word = load_part(ptr, offset, column, K // 32, FIRST, 8, LENGTH, "") >> shift
+    if BLOCK_N == 16 and STEP_K == 128:
+        byte = gl.reshape(word.to(gl.uint8), (WAVES, 4, 16))
+        return gl.permute(byte, (0, 2, 1))
+    elif BLOCK_N == 16:
+        steps = gl.reshape(gl.join(word, word >> 16).to(gl.uint8), (WAVES, 4, 16, 2))
+        return gl.reshape(gl.permute(steps, (0, 2, 3, 1)), (WAVES, 16, 8))
+    elif STEP_K == 128:
         rows = gl.join(word, word >> 8).to(gl.uint8)
         rows = gl.reshape(rows, (WAVES, BLOCK_N // 32, 4, 16, 2))
         return gl.reshape(gl.permute(rows, (0, 1, 4, 3, 2)), (WAVES, BLOCK_N, 4))
@@ -214,7 +222,8 @@ def sliced_body(
     a_scale_layout: gl.constexpr = operand_layout(WAVES, BLOCK_M, 1, STEP_K // 32)
     b_scale_layout: gl.constexpr = operand_layout(WAVES, BLOCK_N, 1, STEP_K // 32)
     # Whole groups of 256 k only, or a padded column, whose content is anybody's, would be multiplied.
-    BY_WORD: gl.constexpr = BLOCK_N >= 32 and K % 256 == 0
+    BY_WORD: gl.constexpr = K % 256 == 0
+    GROUPS: gl.constexpr = max(BLOCK_N // 32, 1)
 
     pid = gl.program_id(0)
     if XCDS > 1:
@@ -245,13 +254,18 @@ def sliced_body(
             b_group * (8 * K) + (b_byte // 16) * 256 + (b_column % 16) * 16 + b_byte % 16,)
 
     s_offsets = ()
+    s_shifts = ()
     if BY_WORD:
-        word_layout: gl.constexpr = scale_word_layout(WAVES, BLOCK_N // 32)
+        word_layout: gl.constexpr = scale_word_layout(WAVES, GROUPS)
         s_step = (first_wave + index0(WAVES, word_layout)) * (STEP_K // 128)
         s_column = s_step * 4 + index2(64, word_layout) // 16
-        s_shift = s_step % 2 * 16
         for tile in gl.static_range(TILES):
-            s_group = (pid_n * TILES + tile) * (BLOCK_N // 32) + index1(BLOCK_N // 32, word_layout)
+            if BLOCK_N == 16:
+                s_group = (pid_n * TILES + tile) // 2 + index1(1, word_layout)
+                s_shifts = s_shifts + (s_step % 2 * 16 + (pid_n * TILES + tile) % 2 * 8,)
+            else:
+                s_group = (pid_n * TILES + tile) * GROUPS + index1(GROUPS, word_layout)
+                s_shifts = s_shifts + (s_step % 2 * 16,)
             if N % WIDTH != 0:
                 s_group = gl.minimum(s_group, N // 32 - 1)
             s_offsets = s_offsets + (
@@ -276,7 +290,7 @@ def sliced_body(
                                            CACHE),)
             if BY_WORD:
                 scales = load_scale_words(b_scale_ptr.to(gl.pointer_type(gl.int32), bitcast=True), s_offsets[tile],
-                                          s_column, s_shift, K, step * (ROUND // 32), ROUND // 32, STEP_K, WAVES,
+                                          s_column, s_shifts[tile], K, step * (ROUND // 32), ROUND // 32, STEP_K, WAVES,
                                           BLOCK_N)
                 s_tiles = s_tiles + (gl.convert_layout(scales, b_scale_layout),)
             else:

@@ -105,7 +105,7 @@ def _default_sliced(shape: Shape) -> GemmConfig:
     for block_m in (16, 32, 64):
         if block_m > max(16, shape.m):
             break
-        for block_n, tiles_n in ((16, 1), (32, 1), (64, 1), (32, 3), (128, 1), (64, 3), (256, 1)):
+        for block_n, tiles_n in ((16, 1), (32, 1), (64, 1), (32, 3), (16, 7), (128, 1), (64, 3), (256, 1)):
             if block_m * block_n * tiles_n > 4096:  # the waves' tiles of fp32 have to fit in LDS side by side
                 continue
             workgroups = ceil_div(shape.m, block_m) * ceil_div(shape.n, block_n * tiles_n) * split
