@@ -158,6 +158,8 @@ FOREIGN = [
     (trial().to_line().replace('"m":64', '"m":"64"').encode(), "not a trial"),
     (trial().to_line().replace('"schema":1', '"schema":1,"secret":1').encode(), "unknown field 'secret'"),
     (trial(seed=1).to_line().replace('"seed":1', '"seed":1.5').encode(), "not an integer"),
+    (trial().to_line().replace('"block_n":128', '"block_n":1e999').encode(), "not JSON"),
+    (trial(reason="x").to_line().replace('"x"', '"\\ud800"').encode(), "not JSON"),
     (trial(evidence="measured", latency_us=1.0).to_line().replace("1.0", "NaN").encode(), "not JSON"),
 ]
 

@@ -7,6 +7,7 @@ twice), every good row before and after it counts, and what was skipped is said 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import secrets
@@ -204,6 +205,8 @@ def _parse_line(line: bytes) -> tuple[Trial | None, str]:
     whole = line.endswith(b"\n")
     try:
         data = _DECODER.decode(line.decode())
+        if b"\\ud" in line:  # half a surrogate pair is JSON too, and cannot be shown
+            json.dumps(data, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None, "not JSON" if whole else "torn last line"
     try:
@@ -216,7 +219,14 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} in JSON")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):  # 1e999: JSON, but no number of ours
+        raise ValueError(f"{text} in JSON")
+    return number
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
 
 
 def _skip_text(path: Path, why: str, lines: list[int]) -> str:
