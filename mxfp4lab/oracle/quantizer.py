@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from mxfp4lab.oracle.install import AiterError, AiterInstall
-from mxfp4lab.oracle.modules import import_part, load_part
+from mxfp4lab.oracle.modules import load_part
 from mxfp4lab.oracle.verdict import Quantizer, Verdict, judge
 
 BLOCK_SIZE_M = 32
@@ -92,18 +92,26 @@ def emulated_quantizer(install: AiterInstall, dtype: torch.dtype = torch.float32
 
 
 def gpu_quantizer(install: AiterInstall) -> Quantizer:
-    """aiter's `dynamic_mxfp4_quant` on the GPU of this machine.
+    """aiter's quantize kernel launched on the GPU of this machine, loaded by file (aiter itself need not import there).
 
     Raises:
-        AiterError: if there is no GPU, or aiter does not import on it.
+        AiterError: if there is no GPU, or the kernel is missing.
     """
     if not torch.cuda.is_available():
         raise AiterError("this machine has no GPU that torch can use; emulated_quantizer needs none")
-    function = import_part(install, "dynamic_mxfp4_quant")
+    kernel = load_part(install, "quant_kernel")
 
     def quantize(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        packed, scale = function(x.cuda())
-        return packed.view(torch.uint8).cpu(), scale.view(torch.uint8).contiguous().cpu()
+        x = x.cuda().contiguous()
+        m, k = x.shape
+        packed = torch.zeros((m, k // 2), dtype=torch.uint8, device=x.device)
+        scale = torch.zeros((m, -(-k // 32)), dtype=torch.uint8, device=x.device)
+        # EVEN_M_N is left to the kernel's own heuristics
+        constants = {name: value for name, value in _CONSTANTS.items() if name != "EVEN_M_N"}
+        grid = (-(-m // BLOCK_SIZE_M), -(-k // BLOCK_SIZE_N))
+        strides = (*x.stride(), *packed.stride(), *scale.stride())
+        kernel[grid](x, packed, scale, *strides, M=m, N=k, **constants, num_warps=4)
+        return packed.cpu(), scale.cpu()
 
     return quantize
 
@@ -123,5 +131,5 @@ def probe_aiter(install: AiterInstall, backend: str = "auto") -> Verdict:
         raise ValueError(f"backend={backend!r} must be one of 'auto', 'emulator', 'gpu'")
     on_gpu = backend == "gpu" or (backend == "auto" and torch.cuda.is_available())
     if on_gpu:
-        return judge(f"dynamic_mxfp4_quant of {install} on {torch.cuda.get_device_name()}", gpu_quantizer(install))
+        return judge(f"_mxfp4_quant_op of {install} on {torch.cuda.get_device_name()}", gpu_quantizer(install))
     return judge(f"_mxfp4_quant_op of {install} as gfx950 machine code, emulated", emulated_quantizer(install))
