@@ -14,7 +14,7 @@ from typing import Any
 from mxfp4lab.config import GemmConfig, config_errors
 from mxfp4lab.gfx950 import count_plan
 from mxfp4lab.model import Prediction, predict_counts
-from mxfp4lab.plan import build_plan, default_config
+from mxfp4lab.plan import VARIANTS, build_plan, default_config
 from mxfp4lab.records import Counts, LaunchCounts
 from mxfp4lab.shapes import Shape
 from mxfp4lab.toolchain import compile_plan
@@ -112,7 +112,7 @@ def measure(step: Step, shape: Shape, knobs: Mapping[str, str | None] | None = N
 
 
 def ladder(shape: Shape) -> list[Step]:
-    """From a fused kernel with the published arithmetic to the best plan here, one idea a step."""
+    """From aiter's own path over a fused kernel to the best plan here, one idea a step; the first two need aiter."""
     block_m = 4 if shape.m <= 4 else 8 if shape.m <= 8 else 16
     split = 7 if shape.k >= 4096 else 1
     base = GemmConfig(block_m=block_m, block_n=128 if shape.n >= 4096 else 64, block_k=256, split_k=split,
@@ -123,6 +123,8 @@ def ladder(shape: Shape) -> list[Step]:
                                 block_n=base.block_n)
     hw = dataclasses.replace(base, convert="hw_bf16")
     steps = [
+        Step("aiter: quantize, shuffle, prebuilt GEMM", "reference", default_config("reference", shape)),
+        Step("quantize and shuffle in one kernel", "quant_shuffle_asm", default_config("quant_shuffle_asm", shape)),
         Step("quantize inside the GEMM, arithmetic as published", "fused_rowmajor", base),
         Step("scale and element from exponent bits", "fused_rowmajor", dataclasses.replace(base, convert="sw_bits")),
         Step("convert by instruction, f32 source", "fused_rowmajor", dataclasses.replace(base, convert="hw_f32")),
@@ -138,6 +140,19 @@ def ladder(shape: Shape) -> list[Step]:
     if best != steps[-1].config:
         steps.append(Step("a tile that fills the CUs", "sliced_preshuffled", best))
     return [step for step in steps if not config_errors(step.config, shape, "gfx950", step.variant)]
+
+
+def climb(steps: list[Step], shape: Shape) -> tuple[list[Measured], list[str]]:
+    """Measure steps in order; those that need an aiter that is not installed are left out, with the reason."""
+    rungs, missing = [], []
+    for step in steps:
+        try:
+            rungs.append(measure(step, shape))
+        except ValueError as error:
+            if not VARIANTS[step.variant].needs_aiter:
+                raise
+            missing.append(f"{step.variant}: {str(error).splitlines()[0]}")
+    return rungs, missing
 
 
 def small_ideas(shape: Shape) -> list[tuple[str, Step, Step]]:

@@ -114,7 +114,7 @@ def regime_lines(ax: Axes, rows: Mapping[str, Mapping[str, float]], regimes: Seq
         known = [(x, times[regime]) for x, regime in enumerate(regimes) if regime in times]
         ax.plot(*zip(*known, strict=True), marker=marker, color=hue, label=name)
         for x, time in known:
-            ax.annotate(f"{time:g}", (x, time), (6, 3), textcoords="offset points", fontsize=8)
+            ax.annotate(f"{time:.1f}", (x, time), (6, 3), textcoords="offset points", fontsize=8)
     ax.set(xticks=range(len(regimes)), xticklabels=regimes, ylabel="published time, us", ylim=(0, None))
     ax.set_xlim(-0.3, len(regimes) - 0.5)
     ax.legend(loc="upper right")
