@@ -183,6 +183,34 @@ def test_measured_trials_become_rows_and_the_rest_is_named(tmp_path):
     }  # fmt: skip
 
 
+def test_counts_and_floor_are_found_where_the_box_left_them():
+    """A GPU's trial carries no counts: the modelled trial of the same code does. The empty kernel's time is its own."""
+    row = model.harness_rows()[0]
+    modelled = a_trial(
+        row, 0.0, evidence=Evidence.modelled, latency_us=None, predicted_us=17.0, model_version="m", regime="harness",
+        kernel_hash="k",
+    )  # fmt: skip
+    measured = a_trial(
+        row, 15.2, counts=None, regime="leaderboard", kernel_hash="k", detail={"timing": {"floor_us": 4.0}}
+    )
+    other = a_trial(row, 15.2, counts=None, regime="leaderboard", kernel_hash="another")
+    (found,), skipped = box.rows_from_trials([modelled, measured, other])
+    assert (found.us, found.floor_us, found.regime, found.counts) == (15.2, 4.0, "harness", row.counts)
+    assert skipped == {"evidence is modelled": 1, "no counts": 1}
+
+
+def test_another_floor_is_no_disagreement():
+    """A box whose event pairs cost 1.8 us less: the same model above the floor."""
+    floor = model.stored_model().parameters.launch_floor_us
+    rows = [replace(row, us=row.us - 1.8, floor_us=floor - 1.8) for row in times_of(1.0)]
+    check = box.check_box(rows)
+    assert "holds" in check.verdict and check.median_error < 1e-6 and check.inside == 1.0
+    without = box.check_box([replace(row, floor_us=None) for row in rows])
+    assert without.median_error > 0.08
+    moved = model.model_from_document(box.add_trials(rows)).parameters
+    assert moved.launch_floor_us == pytest.approx(floor, abs=0.05)
+
+
 def times_of(factor: float) -> list[model.PublishedRow]:
     rows = [a_trial(row, model.predict_counts(row.counts).predicted_us * factor) for row in model.harness_rows()]
     return box.rows_from_trials(rows)[0]

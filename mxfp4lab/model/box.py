@@ -1,21 +1,23 @@
 """Measured trials of a machine at hand as further rows: does the model hold there, and a refit with them.
 
-A trial is usable if it was measured on gfx950 in one of the model's regimes and carries its Counts. A refit never
-replaces the stored model: it is a document of its own, with a version that says which rows went in.
+A trial is usable if it was measured on gfx950 under the task's protocol and it, or another trial of the same machine
+code on the same shape, carries Counts. Where an empty kernel was timed beside it, what lies above that floor is
+compared: a box's event pairs need not cost what the published ones did. A refit never replaces the stored model: it is
+a document of its own, with a version that says which rows went in.
 """
 
 from __future__ import annotations
 
 import hashlib
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mxfp4lab.model.crossval import quantile, spearman
 from mxfp4lab.model.fit import MODEL_VERSION, PRIORS, fit_all, fitted_range, prepare
 from mxfp4lab.model.formula import REGIMES
-from mxfp4lab.model.predict import TimeModel, load_document, stored_model
+from mxfp4lab.model.predict import Prediction, TimeModel, load_document, stored_model
 from mxfp4lab.model.published import PublishedRow, device_rows, harness_rows
 from mxfp4lab.records import Evidence, Status, Trial
 
@@ -23,20 +25,47 @@ ENOUGH_ROWS = 5  # below, a verdict is not given
 HOLDS_WITHIN = 0.10  # median |relative error|, twice the published run-to-run noise
 
 
+# names that trials give to the model's regimes
+REGIME_OF = {"leaderboard": "harness", "harness": "harness", "device": "device"}
+
+
 def rows_from_trials(trials: Iterable[Trial]) -> tuple[list[PublishedRow], dict[str, int]]:
     """The usable trials as rows, and why the others are not: reason -> number."""
+    trials = list(trials)
+    counted = {_code(trial): trial.counts for trial in trials if trial.counts is not None and trial.arch == "gfx950"}
     rows: list[PublishedRow] = []
     skipped: dict[str, int] = {}
     for trial in trials:
-        reason = _unusable(trial)
+        counts = trial.counts or (counted.get(_code(trial)) if trial.kernel_hash else None)
+        reason = _unusable(trial) or ("no counts" if counts is None else "")
         if reason:
             skipped[reason] = skipped.get(reason, 0) + 1
             continue
-        label = f"{trial.variant} {trial.config_id} on {trial.device}"
         rows.append(
-            PublishedRow(trial.shape, trial.latency_us, trial.counts, trial.regime, label, dict(trial.config), "box")
+            PublishedRow(
+                shape=trial.shape,
+                us=float(trial.latency_us),
+                counts=counts,
+                regime=REGIME_OF[trial.regime],
+                label=f"{trial.variant} {trial.config_id} on {trial.device}",
+                config=dict(trial.config),
+                source="box",
+                floor_us=_floor(trial),
+            )
         )
     return rows, skipped
+
+
+def _code(trial: Trial) -> tuple:
+    """What makes two trials run the same machine code on the same shape."""
+    return trial.shape, trial.variant, trial.config_id, trial.kernel_hash
+
+
+def _floor(trial: Trial) -> float | None:
+    """An empty kernel's time, where the trial's timing states it."""
+    timing = trial.detail.get("timing")
+    floor = timing.get("floor_us") if isinstance(timing, Mapping) else None
+    return float(floor) if isinstance(floor, int | float) and 0 < floor < trial.latency_us else None
 
 
 def _unusable(trial: Trial) -> str:
@@ -46,10 +75,8 @@ def _unusable(trial: Trial) -> str:
         return f"status is {trial.status}"
     if trial.arch != "gfx950":
         return f"arch is {trial.arch}"
-    if trial.regime not in REGIMES:
+    if trial.regime not in REGIME_OF:
         return f"regime is {trial.regime or 'not stated'}"
-    if trial.counts is None:
-        return "no counts"
     return ""
 
 
@@ -84,14 +111,23 @@ def check_box(rows: Sequence[PublishedRow], model: TimeModel | None = None) -> B
         raise ValueError("rows=[]: nothing to check; allowed: at least one measured gfx950 row with counts")
     model = model or stored_model()
     predictions = [model.predict_counts(row.counts, regime=row.regime) for row in rows]
-    predicted = [p.predicted_us for p in predictions]
+    shifts = [_shift(row, p) for row, p in zip(rows, predictions, strict=True)]
+    predicted = [p.predicted_us + shift for p, shift in zip(predictions, shifts, strict=True)]
     error = statistics.median(abs(p / row.us - 1.0) for p, row in zip(predicted, rows, strict=True))
     scale = statistics.median(row.us / p for p, row in zip(predicted, rows, strict=True))
     inside = statistics.fmean(
-        p.interval[0] <= row.us <= p.interval[1] for p, row in zip(predictions, rows, strict=True)
+        p.interval[0] + shift <= row.us <= p.interval[1] + shift
+        for p, row, shift in zip(predictions, rows, shifts, strict=True)
     )
     ranks = spearman(prepare(rows), predicted) if len({row.tie_key for row in rows}) > 1 else float("nan")
     return BoxCheck(len(rows), error, scale, inside, ranks, _verdict(len(rows), error, scale, ranks))
+
+
+def _shift(row: PublishedRow, p: Prediction) -> float:
+    """The row's own floor less the model's, where an empty kernel was timed beside the row."""
+    if row.floor_us is None or row.regime != "harness":
+        return 0.0
+    return row.floor_us - p.terms["launch floor"]
 
 
 def _verdict(rows: int, error: float, scale: float, ranks: float) -> str:

@@ -67,7 +67,11 @@ class Prepared:
     inside: bool
 
     def predict(self, parameters: Parameters) -> float:
-        return sum(formula.plan_terms(self.features, self.inside, parameters, self.row.regime).values())
+        """Predicted microseconds; above the row's own floor, where an empty kernel was timed beside it."""
+        terms = formula.plan_terms(self.features, self.inside, parameters, self.row.regime)
+        if self.row.floor_us is not None and self.row.regime == "harness":
+            terms["launch floor"] = self.row.floor_us
+        return sum(terms.values())
 
 
 def prepare(rows: Iterable[PublishedRow]) -> list[Prepared]:

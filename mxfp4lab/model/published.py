@@ -39,7 +39,8 @@ class PublishedRow:
         regime: `"harness"` or `"device"`.
         label: one line that says which config it is.
         config: the config's fields as published.
-        source: `"fused"` (aiter's fused Triton kernel) or `"prebuilt"` (aiter's prebuilt GEMM).
+        source: `"fused"` (aiter's fused Triton kernel), `"prebuilt"` (aiter's prebuilt GEMM) or `"box"` (a trial).
+        floor_us: what an empty kernel took beside it, in the same regime; None for published rows, which share one.
     """
 
     shape: Shape
@@ -49,6 +50,7 @@ class PublishedRow:
     label: str
     config: Mapping[str, Any]
     source: str
+    floor_us: float | None = None
 
     @property
     def tie_key(self) -> tuple:
