@@ -71,7 +71,7 @@ def main() -> int:
     options = parser.parse_args()
     venv = options.venv.absolute()
     python = str(venv / "bin" / "python")
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 - this script is what tells an older Python so
         print(f"mxfp4lab needs Python >= 3.11; {sys.executable} is {sys.version.split()[0]}", file=sys.stderr)
         return 2
 
