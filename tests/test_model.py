@@ -69,7 +69,10 @@ def test_terms_sum_to_the_prediction_and_every_number_is_sane(launch, regime, m,
     json.dumps(p.to_dict(), allow_nan=False)
 
 
-WORK = ("valu_per_wave", "mfma_per_wave", "scratch_per_wave", "exposed_waits_per_wave", "load_bytes_per_workgroup")
+WORK = (
+    *("valu_per_wave", "mfma_per_wave", "lds_per_wave", "vmem_per_wave", "scratch_per_wave"),
+    *("exposed_waits_per_wave", "load_bytes_per_workgroup"),
+)
 
 
 @given(launches, regimes, st.floats(1.0, 3.0), st.sampled_from(WORK))
@@ -102,9 +105,8 @@ def test_a_little_more_work_costs_a_little(launch, factor):
 
 
 def test_nothing_to_do_costs_the_floor_and_no_less_than_a_measured_no_op():
-    counts = some_counts(
-        valu_per_wave=0.0, mfma_per_wave=0.0, mfma16_per_wave=0.0, vmem_per_wave=0.0, load_bytes_per_workgroup=1.0
-    )
+    nothing = dict.fromkeys(("valu_per_wave", "mfma_per_wave", "mfma16_per_wave", "vmem_per_wave", "lds_per_wave"), 0.0)
+    counts = some_counts(**nothing, load_bytes_per_workgroup=1.0)
     p = model.predict_counts(counts)
     assert p.predicted_us == pytest.approx(p.terms["launch floor"], abs=0.01)
     assert p.terms["launch floor"] >= 5.8

@@ -1,13 +1,14 @@
 """The time formula: features of each launch and a handful of parameters in, named terms in microseconds out.
 
     time = floor + sum over launches (second launch, body, spills, partials)
-    body = the longer of  sqrt(issue^2 + read^2)                of a CU with all its workgroups
-                     and  rounds (waits + sqrt(issue^2 + rest^2))  of one workgroup alone; rest: read beyond the waits
+    body = the longest of  sqrt(issue^2 + read^2)                  of a CU with all its workgroups,
+                           rounds (waits + sqrt(issue^2 + rest^2))  of one workgroup alone; rest: read beyond the waits,
+                           lds                                      of a CU: hidden unless it alone decides
 
 `issue` is what the busiest SIMD has to issue: 4 cycles a VALU instruction, 16 or 32 an FP4 MFMA, for every wave that
 it works through. `read` is the time to bring the operands in: what one CU can pull (a rate, fitted; it stands for
 memory latency over the bytes that a CU keeps in flight) or what the chip can deliver to this many workgroups,
-whichever is longer. The two overlap: the root of the squares lies between full overlap (the larger) and none (the sum).
+whichever is longer. They overlap: the root of the squares lies between full overlap (the larger) and none (the sum).
 `waits` are the round trips that the machine code itself does not cover: operands arrive, the workgroup issues nothing.
 """
 
@@ -28,6 +29,7 @@ TERM_NAMES = (
     "MFMA issue",
     "shared SIMD",
     "tail",
+    "LDS",
     "operand reads",
     "memory bandwidth",
     "memory latency",
@@ -109,10 +111,12 @@ def launch_terms(f: LaunchFeatures, p: Parameters, regime: str) -> dict[str, flo
     # read. Workgroups that a CU holds together fill each other's waits.
     waits = p.wait_us * f.waits * memory
     alone = wave * (1.0 + p.sharing * (f.workgroup_waves_per_simd - 1.0))
-    chain = f.rounds * (waits + math.hypot(alone, max(read / f.workgroups_per_cu - waits, 0.0)))
-    beyond_issue = max(chain, math.hypot(issue, read)) - issue
-    latency = min(waits * f.rounds, beyond_issue)
-    operands = beyond_issue - latency
+    rest = max(read / f.workgroups_per_cu - waits, 0.0)
+    chain = f.rounds * (waits + math.hypot(alone, rest))
+    body = max(chain, math.hypot(issue, read))
+    lds = max(f.lds_us - body, 0.0)
+    latency = min(waits * f.rounds, body - issue)
+    operands = body - issue - latency
 
     written = f.write_mb * 1e6 / (hw.HBM_BYTES_PER_S * f.share) * 1e6
     spills = p.spill_us * f.spill**SPILL_POWER * f.rounds
@@ -122,6 +126,7 @@ def launch_terms(f: LaunchFeatures, p: Parameters, regime: str) -> dict[str, flo
         "MFMA issue": p.issue_factor * f.mfma_us,
         "shared SIMD": shared,
         "tail": tail,
+        "LDS": lds,
         "operand reads": operands if pulled >= delivered else 0.0,
         "memory bandwidth": 0.0 if pulled >= delivered else operands,
         "memory latency": latency,

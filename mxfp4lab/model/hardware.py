@@ -24,6 +24,7 @@ MFMA_CYCLES = {"16x16x128": 16, "32x32x64": 32}  # FP4
 HBM_BYTES_PER_S = 8.0e12
 FABRIC_BYTES_PER_S = 17.2e12  # Infinity Cache to the L2s of all XCDs
 L1_BYTES_PER_CYCLE = 64  # L2 to one CU
+LDS_CYCLES = 8  # of the CU's LDS for a wave's access of 16 bytes a lane (128 bytes a cycle), without bank conflicts
 
 
 def cycles_to_us(cycles: float) -> float:

@@ -21,6 +21,7 @@ TERM_COLOURS = {
     "MFMA issue": "#004b70",
     "shared SIMD": "#56b4e9",
     "tail": "#a6d5f2",
+    "LDS": "#5b4a9f",
     "operand reads": "#e69f00",
     "memory bandwidth": "#b47a00",
     "memory latency": "#f0e442",
