@@ -68,8 +68,14 @@ class _Writer:
         by_kind = {kind: [statement_text(d.node).strip() for d in found.values() if d.kind == kind]
                    for kind in ("import", "constant", "function")}  # fmt: skip
         self.imports = list(dict.fromkeys(by_kind["import"]))
-        parts = ["\n\n".join(by_kind["constant"])] if by_kind["constant"] else []
+        # A constant that a function computes stands behind that function.
+        functions = {d.name for d in found.values() if d.kind == "function"}
+        computed = [statement_text(d.node).strip() for d in found.values()
+                    if d.kind == "constant" and functions & set(names_in(d.node))]  # fmt: skip
+        plain = [text for text in by_kind["constant"] if text not in computed]
+        parts = ["\n\n".join(plain)] if plain else []
         parts += by_kind["function"]
+        parts += ["\n\n".join(computed)] if computed else []
         parts += [function_text(item.node).strip() for item in self._functions]
         return "\n\n\n".join(parts)
 

@@ -19,11 +19,19 @@ from triton.language.semantic import TritonSemantic
 
 from .block import BLOCK_BY_MAX3, BLOCK_BY_PACKED_MAX, BLOCK_CONSTRAINTS, BLOCK_CONSTRAINTS_PACKED
 
-if triton.__version__.startswith("3.6."):
-    # 3.6 lowers a batched scaled dot, but its front end insists on scales with two axes; 3.7 and later look at the last
-    # two axes only. Sizes are right by construction here.
-    TritonSemantic.verify_scaled_shape = lambda *_: None
 
+def batched_mfma_scaled():
+    """Gluon's scaled MFMA, for operands with a batch axis.
+
+    Triton 3.6 lowers them, but its front end insists on scales with two axes; 3.7 and later look at the last two only.
+    Sizes are right by construction here, so the check is lifted.
+    """
+    if triton.__version__.startswith("3.6."):
+        TritonSemantic.verify_scaled_shape = lambda *_: None
+    return gl.amd.cdna4.mfma_scaled
+
+
+mfma_scaled = batched_mfma_scaled()
 # The barrier's name since 3.7, and before.
 workgroup_barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
 
@@ -308,7 +316,7 @@ def sliced_body(
         a_scale = gl.convert_layout(a_scale, a_scale_layout)
         new_sums = ()
         for tile in gl.static_range(TILES):
-            new_sums = new_sums + (gl.amd.cdna4.mfma_scaled(
+            new_sums = new_sums + (mfma_scaled(
                 a_q, a_scale, "e2m1", b_tiles[step * TILES + tile], s_tiles[step * TILES + tile], "e2m1", sums[tile]),)
         sums = new_sums
 
