@@ -51,6 +51,15 @@ def test_a_trial_comes_back_from_its_line_unchanged() -> None:
     assert json.loads(before.to_line())["counts"]["evidence"] == "emulated"
 
 
+def test_a_trial_says_the_same_in_text_and_html() -> None:
+    shown = trial(predicted_us=7.25, model_version="m1", reason="<b>", resources={"gemm": {"vgprs": 96}}, seed=3)
+    html = shown._repr_html_()
+    for fact in ("7.25 us", "modelled", "64x7168x2048", "block_n=128", "96 VGPRs, no spills", "seed 3"):
+        assert fact in str(shown) and fact in html
+    assert "<b>" in str(shown) and "<b>" not in html
+    assert len(shown.lines()) == len({name for name, _ in shown.lines()})
+
+
 text = st.text(max_size=12)
 
 

@@ -374,11 +374,19 @@ def test_with_a_gpu_the_outcome_is_a_measured_winner(tmp_path: Path) -> None:
     measured = [t for t in rows(tmp_path) if t.evidence == "measured"]
     assert {t.status for t in measured} >= {Status.ok, Status.incorrect, Status.timeout}
     assert all(t.latency_us is None for t in measured if t.status is not Status.ok)
-    again = FakeGpu(separate=False)
-    result = tune.tune(SMALL, out=tmp_path, budget=30, instruments=Tools().instruments, executor=again)
+    finals = [t for t in measured if t.regime == "leaderboard finals"]
+    assert len(finals) == 3 and sorted(t.detail["place"] for t in finals) == [0, 1, 2]
+    again = FakeGpu()
+    second = tune.tune(SMALL, out=tmp_path, budget=30, instruments=Tools().instruments, executor=again)
     timed_out = {t.config_id for t in measured if t.status is Status.timeout}
     assert set(again.measured) <= timed_out, "only what said nothing about the config is tried again"
-    assert result.winner.tie and "tie" in str(result.winner)
+    assert again.compared == 0 and second.winner.config == result.winner.config
+
+
+def test_finalists_that_cannot_be_told_apart_are_a_tie(tmp_path: Path) -> None:
+    gpu = FakeGpu(separate=False)
+    result = tune.tune(SMALL, out=tmp_path, budget=10, instruments=Tools().instruments, executor=gpu)
+    assert result.winner.tie and "a tie" in str(result.winner) and "a tie" in result.winner._repr_html_()
 
 
 def test_gpu_asked_for_where_there_is_none_is_one_sentence(tmp_path: Path) -> None:

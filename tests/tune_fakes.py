@@ -108,6 +108,7 @@ class FakeGpu:
     def __init__(self, separate: bool = True) -> None:
         self.measured: list[str] = []
         self.separate = separate
+        self.compared = 0
         self.closed = False
 
     def time(self, config: GemmConfig) -> float:
@@ -123,6 +124,7 @@ class FakeGpu:
                 "detail": {"n": 100}}  # fmt: skip
 
     def compare(self, plans: list) -> tune.Comparison:
+        self.compared += 1
         times = [self.time(plan.config) for plan in plans]
         return tune.Comparison(tuple(sorted(range(len(plans)), key=times.__getitem__)), self.separate, tuple(times))
 

@@ -15,6 +15,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
+from mxfp4lab import display
+from mxfp4lab.records.show import trial_lines
 from mxfp4lab.shapes import Shape
 
 SCHEMA = 1
@@ -249,6 +251,19 @@ class Trial:
             elif name in _REQUIRED_FIELDS or not (value is None or value == "" or value == {}):
                 row[name] = value
         return row
+
+    def lines(self) -> list[tuple[str, str]]:
+        """(name, value) for people: what was done, how it ended, and its number with the kind of evidence."""
+        return trial_lines(self)
+
+    def __str__(self) -> str:
+        return display.text_facts(f"trial {self.identity}", self.lines())
+
+    def _repr_html_(self) -> str:
+        tone = {"ok": "good", "screened": "warn", "invalid": "warn", "skipped": "quiet"}.get(str(self.status), "bad")
+        badges = f"{display.badge(self.evidence, str(self.evidence))} {display.badge(self.status, tone)}"
+        body = f'{display.facts(self.lines())}<div style="margin-top:6px">{badges}</div>'
+        return display.card(f"Trial {self.identity}", body)
 
     def to_line(self) -> str:
         """One line of JSON, newline included. Raises ValueError for a NaN anywhere in it."""

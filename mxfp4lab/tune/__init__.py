@@ -9,7 +9,8 @@ from mxfp4lab.tune.budget import Budget, parse_budget
 from mxfp4lab.tune.executors import BACKENDS, Comparison, Executor, open_executor
 from mxfp4lab.tune.funnel import STAGES, Funnel
 from mxfp4lab.tune.instruments import Check, Instruments, Verifier, real_instruments
-from mxfp4lab.tune.result import PICK_MIME, PICK_SCHEMA, Entry, NoPickError, Pick, TuneResult
+from mxfp4lab.tune.pick import PICK_MIME, PICK_SCHEMA, Pick
+from mxfp4lab.tune.result import Entry, NoPickError, TuneResult
 from mxfp4lab.tune.screens import DEFAULT_MAX_SPILLS, SCREENS
 from mxfp4lab.tune.search import DEFAULT_BUDGET, TuneInterrupted, latest, tune
 from mxfp4lab.tune.space import Candidate, Space, enumerate_space, searchable_variants

@@ -26,15 +26,14 @@ from mxfp4lab.records import (
 )
 from mxfp4lab.shapes import Shape
 from mxfp4lab.tune.budget import Budget
+from mxfp4lab.tune.conclude import MODEL_REGIME, compare_finalists, verify_best
 from mxfp4lab.tune.executors import Executor
-from mxfp4lab.tune.instruments import Check, Instruments
-from mxfp4lab.tune.result import Entry, Pick, TuneResult
+from mxfp4lab.tune.instruments import Instruments
+from mxfp4lab.tune.result import Entry, TuneResult
 from mxfp4lab.tune.resume import Bench, Memory
 from mxfp4lab.tune.screens import kernel_facts, screen
 from mxfp4lab.tune.space import Candidate, Refused, Space, enumerate_space, judge, neighbours
 
-MODEL_REGIME = "harness"
-ALTERNATIVES = 8
 BEAM = 4
 """Configs around which a refining step looks; more finds little, fewer gets stuck on one variant."""
 REFINE_STEP, REFINE_STEPS = 8, 5
@@ -84,7 +83,7 @@ class Search:
             if not self.result.ranked():  # nothing to look around: the rest of the budget goes on down the list
                 self._take(space.candidates[first : self.budget.configs], "compile")
             self._refine()
-            self._conclude()
+            verify_best(self) if self.executor is None else compare_finalists(self)
         except KeyboardInterrupt:
             self.result.interrupted = True
             self._finish()
@@ -177,18 +176,18 @@ class Search:
                 entry.status, entry.reason = Status.worker_died, str(outcome.error)
             else:
                 entry.status, entry.reason = Status.compile_error, str(outcome.error)
-            self._record(entry)
+            self.record(entry)
             return
         entry.facts = kernel_facts(outcome.compiled.kernels)
         if self._screened(entry):
-            self._record(entry, resources=entry.facts)
+            self.record(entry, resources=entry.facts)
             return
         if self.arch == "gfx950":
             try:
                 entry.counts = self.use.count(outcome.compiled)
             except (RuntimeError, ValueError) as error:  # out of bounds, an unknown instruction, code it cannot read
                 entry.status, entry.reason = _emulation_status(error), f"counting: {error}"
-                self._record(entry, resources=entry.facts)
+                self.record(entry, resources=entry.facts)
                 return
             self._predict(entry)
         if self.executor is not None:
@@ -210,7 +209,7 @@ class Search:
             "terms": {name: float(value) for name, value in prediction.terms.items()},
             "extrapolated": bool(prediction.extrapolated),
         }
-        self._record(
+        self.record(
             entry, resources=entry.facts, counts=entry.counts, predicted_us=entry.predicted_us,
             model_version=entry.model_version, regime=MODEL_REGIME, detail=entry.detail,
         )  # fmt: skip
@@ -223,19 +222,19 @@ class Search:
         before = known.compiled
         if before.status is Status.compile_error or (before.status is not Status.ok and not before.resources):
             entry.status, entry.reason = before.status, before.reason
-            self._reuse(entry, before)
+            self.reuse(entry, before)
             return True
         entry.facts = before.resources or {}
         if self._screened(entry):
             # The same facts under other thresholds are a new verdict, and so a row of its own.
             if before.status is Status.screened:
-                self._reuse(entry, before)
+                self.reuse(entry, before)
             else:
-                self._record(entry, resources=entry.facts)
+                self.record(entry, resources=entry.facts)
             return True
         if before.status not in (Status.ok, Status.screened):
             entry.status, entry.reason = before.status, before.reason
-            self._reuse(entry, before)
+            self.reuse(entry, before)
             return True
         if self.arch == "gfx950":
             if before.counts is None:
@@ -248,13 +247,13 @@ class Search:
                 entry.predicted_us, entry.model_version = predicted.predicted_us, predicted.model_version
                 entry.detail = dict(predicted.detail)
                 entry.interval = tuple(predicted.detail.get("interval") or ()) or None
-                self._reuse(entry, predicted)
+                self.reuse(entry, predicted)
         if self.executor is not None:
             measured = known.measured.get(self.executor.regime)
             if measured is None:
                 return False
             self._take_measured(entry, measured)
-            self._reuse(entry, measured)
+            self.reuse(entry, measured)
         return True
 
     def _refine(self) -> None:
@@ -289,66 +288,19 @@ class Search:
             if budget is None and self.result.ranked()[0].rank_key >= before:
                 return
 
-    # -- verify, measure, pick --------------------------------------------------------------------------------------
-
-    def _conclude(self) -> None:
-        if self.executor is None:
-            self._verify_best()
-        else:
-            self._compare_finalists()
-
-    def _verify_best(self) -> None:
-        """Execute the best whole until one gives the right C (the pick), then leaders of other kinds."""
-        good: list[Entry] = []
-        tried: set[Entry] = set()
-        while len(good) < self.verify:
-            ranked = self.result.ranked()
-            order = [*self.result.leaders(), *ranked] if good else ranked
-            entry = next((entry for entry in order if entry not in tried), None)
-            if entry is None:
-                break
-            tried.add(entry)
-            known = self.memory.of(entry.candidate).emulated
-            if known is not None:
-                entry.status, entry.reason = known.status, known.reason
-                entry.verified, entry.bf16_identical = known.verified, known.bf16_identical
-                self._reuse(entry, known)
-            else:
-                self._emulate(entry)
-            if entry.status is Status.ok:
-                good.append(entry)
-                self.funnel.reach("verified")
-            else:
-                self.funnel.remove(str(entry.status).replace("_", " "), entry.reason)
-            self.progress("verify", len(good), self.verify, entry.reason)
-            self.watch(self.result)
-        if good:
-            self.result.pick = self._pick(good[0])
-
-    def _emulate(self, entry: Entry) -> None:
-        (outcome,) = self.use.compile_many([entry.candidate.plan], 1)  # from the compile cache
-        if outcome.error is not None:
-            check = Check(Status.compile_error, str(outcome.error))
-        else:
-            check = self.use.verify(outcome.compiled, self.bench.seed)
-        entry.status, entry.reason = check.status, check.reason
-        entry.bf16_identical = check.bf16_identical
-        entry.verified = "none" if check.bf16_identical is None else "emulated"
-        self._record(
-            entry, evidence=Evidence.emulated, verified=entry.verified, bf16_identical=check.bf16_identical,
-            seed=self.bench.seed, generator_device=self.bench.generator_device, detail=dict(check.detail or {}),
-        )  # fmt: skip
+    # -- measure ------------------------------------------------------------------------------------------------------
 
     def _measure(self, entry: Entry, compiled: Any) -> None:
         assert self.executor is not None
-        fields = dict(self.executor.measure(entry.candidate.plan, compiled))
-        fields.setdefault("regime", self.executor.regime)
+        fields = {"regime": self.executor.regime, **self.executor.measure(entry.candidate.plan, compiled)}
         entry.status, entry.reason = Status(fields.pop("status")), fields.pop("reason", "")
-        trial = self._record(
-            entry, evidence=Evidence.measured, device=self.executor.device, seed=self.bench.seed,
+        self._take_measured(entry, self.record_measured(entry, **fields))
+
+    def record_measured(self, entry: Entry, **fields: Any) -> Trial:
+        return self.record(
+            entry, evidence=Evidence.measured, device=self.bench.device, seed=self.bench.seed,
             generator_device=self.bench.generator_device, **fields,
         )  # fmt: skip
-        self._take_measured(entry, trial)
 
     @staticmethod
     def _take_measured(entry: Entry, trial: Trial) -> None:
@@ -356,47 +308,9 @@ class Search:
         entry.latency_us = trial.latency_us
         entry.verified, entry.bf16_identical = trial.verified, trial.bf16_identical
 
-    def _compare_finalists(self) -> None:
-        assert self.executor is not None
-        finalists = [entry for entry in self.result.ranked() if entry.latency_us is not None][: max(2, self.verify)]
-        self.funnel.reach("verified", sum(entry.verified == "gpu" for entry in self.result.ranked()))
-        if not finalists:
-            return
-        said = self.executor.compare([entry.candidate.plan for entry in finalists])
-        for entry, latency in zip(finalists, said.latency_us, strict=True):
-            entry.latency_us = latency
-        self.result.pick = self._pick(finalists[said.order[0]], tie=not said.separate and len(finalists) > 1)
-
-    def _pick(self, entry: Entry, tie: bool = False) -> Pick:
-        others = sorted(
-            (other for other in self.result.leaders() if other is not entry), key=lambda other: other.verified == "none"
-        )  # a stable sort: what is verified first, each part best first
-        return Pick(
-            shape=self.shape,
-            variant=entry.candidate.variant,
-            config=entry.candidate.config,
-            arch=self.arch,
-            evidence=entry.evidence,
-            verified=entry.verified,
-            bf16_identical=entry.bf16_identical or 0.0,
-            toolchain=self.bench.toolchain,
-            knobs=self.bench.knobs,
-            run_id=self.result.run_id,
-            predicted_us=None if entry.latency_us is not None else entry.predicted_us,
-            interval=None if entry.latency_us is not None else entry.interval,
-            model_version="" if entry.latency_us is not None else entry.model_version,
-            latency_us=entry.latency_us,
-            regime=self.executor.regime if self.executor else MODEL_REGIME,
-            device=self.bench.device,
-            tie=tie,
-            origins=entry.candidate.origins,
-            facts=entry.facts,
-            alternatives=tuple((o.candidate.variant, o.candidate.config) for o in others[:ALTERNATIVES]),
-        )
-
     # -- rows -------------------------------------------------------------------------------------------------------
 
-    def _record(self, entry: Entry, **fields: Any) -> Trial:
+    def record(self, entry: Entry, **fields: Any) -> Trial:
         candidate = entry.candidate
         detail = dict(fields.pop("detail", {}))
         if candidate.origins:
@@ -429,7 +343,7 @@ class Search:
         self.memory.add(trial)
         return trial
 
-    def _reuse(self, entry: Entry, trial: Trial) -> None:
+    def reuse(self, entry: Entry, trial: Trial) -> None:
         entry.trials.append(trial)
         self.funnel.reused += 1
 
