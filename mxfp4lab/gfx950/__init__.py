@@ -8,9 +8,9 @@ from mxfp4lab.gfx950.errors import (
     OutOfBounds,
     UnknownInstruction,
 )
-from mxfp4lab.gfx950.launch import RunResult, launch, run
 from mxfp4lab.gfx950.memory import Access, Memory
 from mxfp4lab.gfx950.plans import Emulation, count_plan, emulate_plan
+from mxfp4lab.gfx950.runs import RunResult, launch, run
 from mxfp4lab.toolchain.codeobject import load_code_object
 
 __all__ = [

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mxfp4lab.gfx950 import lds, mfma, packed, salu, smem, valu, vector, vmem, wide
+from mxfp4lab.gfx950 import atomics, lds, mfma, packed, salu, scratch, smem, valu, vector, vmem, wide
 from mxfp4lab.gfx950.errors import UnknownInstruction
 from mxfp4lab.gfx950.lanes import (
     build_permlane_swap,
@@ -114,8 +114,10 @@ def build_step(instruction: Instruction, decoder: Decoder) -> Step | None:
                 break
         else:
             if name.startswith(("global_atomic_", "buffer_atomic_", "flat_atomic_")):
-                builder = vmem.build_atomic
-            elif name.startswith(("global_", "buffer_", "flat_", "scratch_")):
+                builder = atomics.build_atomic
+            elif name.startswith("scratch_"):
+                builder = scratch.build_scratch
+            elif name.startswith(("global_", "buffer_", "flat_")):
                 builder = vmem.build_access
             elif name in smem.BUILDERS:
                 builder = smem.BUILDERS[name]

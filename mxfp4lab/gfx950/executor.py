@@ -6,6 +6,8 @@ others wait gives way, so that a wave that spins on a flag does not keep the wav
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 
 from mxfp4lab.gfx950.decode import Block
@@ -15,6 +17,7 @@ from mxfp4lab.gfx950.state import Chunk, Group
 from mxfp4lab.isa import Program
 
 GIVE_WAY = 1000  # blocks that one group runs before another, waiting one is let through
+LOOK = 500  # blocks of a lone group between looks at its progress
 GIVE_WAY_AT_ONCE = 50  # the same where groups have run in turn and nothing came of it: they are likely spinning
 
 
@@ -42,7 +45,9 @@ class Executor:
         return not self.groups and not self.parked
 
     def run(self, patience: int) -> bool:
-        """Run until every wave has ended, or `patience` blocks passed without progress.
+        """Run until every wave has ended, or nothing more can come of it before memory changes.
+
+        That is certain once a state recurs, and taken for granted after `patience` blocks without progress.
 
         Returns:
             Whether all waves have ended.
@@ -51,8 +56,10 @@ class Executor:
             EmulationError: of any kind.
         """
         mark, idle, turn, limit = self._progress(), 0, 0, GIVE_WAY
+        watch = None
         while self.groups:
-            ran = self._run_group(min(self.groups, key=lambda g: g.pc), patience if len(self.groups) == 1 else limit)
+            budget = LOOK if len(self.groups) == 1 else limit
+            ran = self._run_group(min(self.groups, key=lambda g: g.pc), budget)
             turn += ran
             fair = turn >= limit and len(self.groups) > 1
             if fair:
@@ -61,11 +68,15 @@ class Executor:
             idle += ran
             now = self._progress()
             if now != mark:
-                mark, idle = now, 0
+                mark, idle, watch = now, 0, None
             elif idle >= patience:
                 return False
             elif fair:
                 limit = GIVE_WAY_AT_ONCE
+            if idle > 4 * LOOK and (fair or len(self.groups) == 1):
+                watch = watch or Recurrence(self)
+                if watch.again():
+                    return False
         return True
 
     def _progress(self) -> tuple[int, int]:
@@ -211,3 +222,40 @@ class Executor:
                 self.program[min(group.pc, len(self.program) - 1)],
             )
         return Deadlock("deadlock: every wave waits at a barrier")
+
+
+class Recurrence:
+    """Tells whether a chunk has come back to an earlier state (Brent's cycle finding over looks at it).
+
+    The machine is deterministic: from a state that recurs, with memory unchanged, it goes round for ever.
+    """
+
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
+        self.anchor: tuple[bytes, bytes] | None = None
+        self.looks, self.power = 0, 1
+
+    def again(self) -> bool:
+        """Look at the state now; whether it is the anchor's."""
+        small = self._small()
+        if self.anchor is not None and small == self.anchor[0] and self._large() == self.anchor[1]:
+            return True
+        self.looks += 1
+        if self.anchor is None or self.looks == self.power:
+            self.anchor, self.power, self.looks = (small, self._large()), 2 * self.power, 0
+        return False
+
+    def _small(self) -> bytes:
+        executor = self.executor
+        state = hashlib.blake2b(executor.chunk.sfile.tobytes() + executor.chunk.scc.tobytes())
+        for group in sorted(executor.groups, key=lambda g: (g.pc, g.first)):
+            state.update(repr(group.pc).encode() + group.waves.tobytes())
+        state.update(repr(sorted(executor.parked.items())).encode())
+        return state.digest()
+
+    def _large(self) -> bytes:
+        chunk = self.executor.chunk
+        state = hashlib.blake2b()
+        for array in (chunk.vfile, chunk.lds, chunk.scratch):
+            state.update(np.ascontiguousarray(array).view(np.uint8).data)
+        return state.digest()

@@ -6,13 +6,14 @@ import re
 
 import numpy as np
 
+from mxfp4lab.gfx950.atomics import ATOMICS, apply_in_order
 from mxfp4lab.gfx950.errors import UnknownInstruction
 from mxfp4lab.gfx950.lanes import build_bpermute, build_permute, build_swizzle, plane
 from mxfp4lab.gfx950.memory import gather, scatter
 from mxfp4lab.gfx950.state import LANES, Group
 from mxfp4lab.gfx950.tables import store32
 from mxfp4lab.gfx950.vector import Decoder, Step, check_modifiers, destination, expect
-from mxfp4lab.gfx950.vmem import ATOMICS, _apply, lds_check, lds_views, put_words
+from mxfp4lab.gfx950.vmem import lds_check, lds_views, put_words
 from mxfp4lab.isa import Instruction
 
 _BITS = {"b8": 1, "u8": 1, "i8": 1, "b16": 2, "u16": 2, "i16": 2, "b32": 4, "b64": 8, "b96": 12, "b128": 16}
@@ -205,7 +206,7 @@ def build_atomic(instruction: Instruction, decoder: Decoder) -> Step:
         if at.size and int(np.bitwise_or.reduce(at)) & 3:
             raise UnknownInstruction(instruction, "misaligned address of")
         old = np.zeros((g.w, LANES), np.uint32)
-        old[pick] = _apply(lds_views(g)[4], at // 4, g.U[data][pick], function, None)
+        old[pick] = apply_in_order(lds_views(g)[4], at // 4, g.U[data][pick], function, None)
         if returns:
             store32(g, n, old)
 

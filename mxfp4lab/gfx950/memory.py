@@ -177,9 +177,8 @@ class Memory:
 
     def report(self, address, nbytes, stray, group, instruction, kind) -> OutOfBounds:
         """The finding for the first stray lane."""
-        row, lane = (int(i) for i in np.argwhere(stray)[0])
+        row, lane, wave, workgroup = group.first_lane(stray)
         where = int(address[row, lane])
-        wave, workgroup = group.chunk.describe(group.first + row)
         near = min(
             self.buffers,
             key=lambda b: max(b.base - where, where + nbytes - b.end, 0),

@@ -1,8 +1,9 @@
 """Matrix instructions: D = A B + C per wave.
 
-Every instruction forms its sum in float32 where that is exact, else in float64, and rounds to float32 once, when it adds
-C: the correctly rounded result unless a sum spans more than float64's 53 bits. Silicon may add in another order; the two
-agree wherever the sums are exact in float32, as they are for the task's inputs. EXEC is ignored, as the hardware does.
+Every instruction forms its sum in float32 where that is exact, else in float64, and rounds to float32 once, when it
+adds C: the correctly rounded result unless a sum spans more than float64's 53 bits. Silicon may add in another order;
+the two agree wherever the sums are exact in float32, as they are for the task's inputs. EXEC is ignored, as the
+hardware does.
 
 Layouts (rows R = 16 or 32, k per instruction K): a lane holds row (A) or column (B) `lane % R` and the `R K / 64`
 consecutive k from `R K / 64 * (lane // R)`. D: for R = 16 register r of a lane is row `4 (lane // 16) + r`, column

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mxfp4lab.gfx950.launch import Pointer, RunResult, launch
+from mxfp4lab.gfx950.arguments import Pointer
 from mxfp4lab.gfx950.memory import Access, Buffer, Memory
+from mxfp4lab.gfx950.runs import RunResult, launch
 
 if TYPE_CHECKING:
     from mxfp4lab.records import Counts, LaunchCounts

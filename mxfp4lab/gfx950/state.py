@@ -152,6 +152,12 @@ class Group:
         self.exec = unpack_mask(pairs)
         self.mask = self.exec if self.wm is None else self.exec & self.wm[:, None]
 
+    def first_lane(self, lanes: np.ndarray) -> tuple[int, int, int, int]:
+        """(row, lane, wave, workgroup) of the first of some [w, 64] lanes, lowest workgroup and wave first."""
+        rows = np.flatnonzero(lanes.any(axis=1))
+        row = min((int(r) for r in rows), key=lambda r: self.chunk.describe(self.first + r)[::-1])
+        return row, int(lanes[row].argmax()), *self.chunk.describe(self.first + row)
+
     def lanes(self) -> np.ndarray:
         """[w, 64] bool of active lanes, of the group's waves only."""
         return np.ones((self.w, LANES), bool) if self.full else self.mask

@@ -1,4 +1,4 @@
-"""Vector memory instructions: global, buffer and flat loads, stores and atomics, direct loads to LDS, and scratch."""
+"""Vector memory instructions: global, buffer and flat loads and stores, and loads straight to LDS."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import re
 
 import numpy as np
 
-from mxfp4lab.gfx950.errors import LdsOutOfRange, OutOfBounds, UnknownInstruction
+from mxfp4lab.gfx950.errors import LdsOutOfRange, UnknownInstruction
 from mxfp4lab.gfx950.lanes import plane
 from mxfp4lab.gfx950.memory import gather, scatter
-from mxfp4lab.gfx950.operands import constant_bits, source
-from mxfp4lab.gfx950.packed import bf16_pair_add, f16_pair_add
+from mxfp4lab.gfx950.operands import constant_bits
 from mxfp4lab.gfx950.state import LANES, Group
 from mxfp4lab.gfx950.tables import store32
 from mxfp4lab.gfx950.vector import Decoder, Step, check_modifiers, destination
@@ -21,11 +20,10 @@ SIZES = {
     "ubyte": (1, 1), "sbyte": (1, 1), "byte": (1, 1), "ushort": (2, 1), "sshort": (2, 1), "short": (2, 1),
     "dword": (4, 1), "dwordx2": (8, 2), "dwordx3": (12, 3), "dwordx4": (16, 4),
 }  # fmt: skip
-_CACHE = ("sc0", "sc1", "nt", "offset")
-_ACCESS = re.compile(
+CACHE = ("sc0", "sc1", "nt", "offset")
+ACCESS = re.compile(
     r"(global|buffer|flat|scratch)_(load|store)_(lds_)?([us]?byte|[us]?short|dword(?:x[234])?)(_d16)?(_hi)?"
 )
-_ATOMIC = re.compile(r"(global|buffer|flat)_atomic_([a-z0-9_]+)")
 
 
 class Target:
@@ -121,7 +119,7 @@ class Target:
         self.address, self.limit = address, limit
 
 
-def _active(g: Group, target: Target, nbytes: int) -> tuple[np.ndarray | None, np.ndarray | None]:
+def active_lanes(g: Group, target: Target, nbytes: int) -> tuple[np.ndarray | None, np.ndarray | None]:
     """(lanes that access memory, lanes that are on): both None where that is every lane."""
     on = None if g.full else g.mask
     if target.limit is None:
@@ -134,15 +132,13 @@ def _active(g: Group, target: Target, nbytes: int) -> tuple[np.ndarray | None, n
 
 def build_access(instruction: Instruction, decoder: Decoder) -> Step:
     """Loads and stores of global and buffer memory (flat ones are taken as global)."""
-    match = _ACCESS.fullmatch(instruction.mnemonic)
+    match = ACCESS.fullmatch(instruction.mnemonic)
     if not match:
         raise UnknownInstruction(instruction)
     space, direction, to_lds, size, d16, high = match.groups()
-    if space == "scratch":
-        return build_scratch(instruction, decoder, direction, size, d16, high)
     nbytes, registers = SIZES[size]
     buffer = space == "buffer"
-    check_modifiers(instruction, (*_CACHE, *(("offen", "idxen", "lds") if buffer else ())))
+    check_modifiers(instruction, (*CACHE, *(("offen", "idxen", "lds") if buffer else ())))
     if to_lds or instruction.modifier("lds", 0):
         return _build_load_to_lds(instruction, decoder, nbytes)
     count = 4 if buffer else 3
@@ -158,7 +154,7 @@ def build_access(instruction: Instruction, decoder: Decoder) -> Step:
     shift = np.uint32(16 if high else 0)
 
     def store(g: Group) -> None:
-        mask, _ = _active(g, target, nbytes)
+        mask, _ = active_lanes(g, target, nbytes)
         address = np.broadcast_to(target.address(g), (g.w, LANES))
         words = np.empty((g.w, LANES, registers), np.uint32)
         for i in range(registers):
@@ -183,7 +179,7 @@ def _build_load(instruction, decoder, target, size, nbytes, registers, d16, high
         raise UnknownInstruction(instruction)
 
     def load(g: Group) -> None:
-        mask, on = _active(g, target, nbytes)
+        mask, on = active_lanes(g, target, nbytes)
         address = np.broadcast_to(target.address(g), (g.w, LANES))
         parts = memory.locate(address, nbytes, mask, g, instruction, "load")
         if len(parts) == 1 and parts[0][2] is on:
@@ -230,7 +226,7 @@ def _build_load_to_lds(instruction: Instruction, decoder: Decoder, nbytes: int) 
     lane = np.arange(LANES, dtype=np.int64) * stride + target.offset
 
     def load(g: Group) -> None:
-        mask, on = _active(g, target, nbytes)
+        mask, on = active_lanes(g, target, nbytes)
         address = np.broadcast_to(target.address(g), (g.w, LANES))
         words = np.zeros((g.w, LANES, max(nbytes // 4, 1)), np.uint32)
         for where, offsets, lanes in memory.locate(address, nbytes, mask, g, instruction, "load"):
@@ -280,205 +276,11 @@ def lds_check(
         bad = bool(stray.any())
     if bad:
         stray = (address + nbytes > limit) | (address < 0) if stray is None else stray
-        row, lane = (int(i) for i in np.argwhere(stray)[0])
-        wave, workgroup = g.chunk.describe(g.first + row)
+        row, lane, wave, workgroup = g.first_lane(stray)
         raise LdsOutOfRange(
             instruction, byte_address=int(address[row, lane]), access_bytes=nbytes, lds_bytes=limit, kind=kind,
             lane=lane, wave=wave, workgroup=workgroup,
         )  # fmt: skip
-
-
-def build_scratch(instruction, decoder, direction, size, d16, high) -> Step:
-    """scratch_load, scratch_store: private memory of a lane, addressed by a vector or a scalar register, or neither."""
-    check_modifiers(instruction, _CACHE)
-    nbytes, registers = SIZES[size]
-    if len(instruction.operands) != 3:
-        raise UnknownInstruction(instruction, f"{len(instruction.operands)} operands in")
-    load = direction == "load"
-    vector, data, scalar = (1, 0, 2) if load else (0, 1, 2)
-    n = destination(instruction, decoder, 0, registers) if load else plane(instruction, data, decoder, registers)
-    address = instruction.operands[vector]
-    base = instruction.operands[scalar]
-    offset = instruction.modifier("offset", 0)
-    if address.kind not in ("off", "vgpr") or base.kind not in ("off", "sgpr"):
-        raise UnknownInstruction(instruction, "address form of")
-    vector_address = source(instruction, vector, "u32", decoder.accum) if address.kind == "vgpr" else None
-    observer = decoder.memory.observer
-
-    def place(g: Group) -> np.ndarray:
-        at = np.full((g.w, LANES), offset, np.int64)
-        if base.kind == "sgpr":
-            at += g.S[base.index].astype(np.int64)[:, None]
-        if vector_address is not None:
-            at += vector_address(g).astype(np.int64)
-        return at
-
-    if address.kind == "off" and base.kind == "off" and offset % 4 == 0 and nbytes % 4 == 0:
-        first = offset // 4
-
-        def run(g: Group) -> None:
-            if first < 0 or first + registers > len(g.scratch):
-                _scratch_check(g, instruction, place(g), nbytes, direction)
-            if observer.hooks:
-                observer.notify(
-                    "scratch", direction, instruction, g, None, place(g), nbytes, None if g.full else g.mask
-                )
-            for i in range(registers):
-                if load:
-                    store32(g, n + i, g.scratch[first + i])
-                else:
-                    np.copyto(g.scratch[first + i], g.U[n + i], where=True if g.full else g.mask)
-
-        return run
-    shift = np.uint32(16 if high else 0)
-
-    def run_addressed(g: Group) -> None:
-        at = place(g)
-        on = None if g.full else g.mask
-        _scratch_check(g, instruction, at, nbytes, direction)
-        if observer.hooks:
-            observer.notify("scratch", direction, instruction, g, None, at, nbytes, on)
-        # scratch is [dwords, waves, 64]: byte b of lane l lies in dword plane b // 4
-        rows, lanes = np.arange(g.w)[:, None], np.arange(LANES)
-        at = np.where(g.lanes(), at, 0)
-        raw = [g.scratch[(at + i) // 4, rows, lanes] >> (8 * ((at + i) % 4)).astype(np.uint32) for i in range(nbytes)]
-        if load:
-            count = max(nbytes // 4, 1)
-            words = np.zeros((g.w, LANES, count), np.uint32)
-            for i, byte in enumerate(raw):
-                words[..., i // 4] |= (byte & np.uint32(255)) << np.uint32(8 * (i % 4))
-            put_words(g, n, words, size, size in ("sbyte", "sshort"), d16, high)
-            return
-        keep = g.lanes()
-        for i in range(nbytes):
-            byte = (g.U[n + i // 4] >> shift >> np.uint32(8 * (i % 4))) & np.uint32(255)
-            dword, bits = (at + i) // 4, (8 * ((at + i) % 4)).astype(np.uint32)
-            old = g.scratch[dword, rows, lanes]
-            new = old & ~(np.uint32(255) << bits) | byte << bits
-            g.scratch[dword, rows, lanes] = np.where(keep, new, old)
-
-    return run_addressed
-
-
-def _scratch_check(g: Group, instruction: Instruction, at: np.ndarray, nbytes: int, kind: str) -> None:
-    limit = g.scratch.shape[0] * 4
-    lds_check_mask = g.lanes()
-    if (((at < 0) | (at + nbytes > limit)) & lds_check_mask).any():
-        row, lane = (int(i) for i in np.argwhere(((at < 0) | (at + nbytes > limit)) & lds_check_mask)[0])
-        wave, workgroup = g.chunk.describe(g.first + row)
-        raise OutOfBounds(
-            instruction, buffer="scratch", byte_offset=int(at[row, lane]), buffer_bytes=limit,
-            address=int(at[row, lane]), access_bytes=nbytes, kind=kind, lane=lane, wave=wave, workgroup=workgroup,
-        )  # fmt: skip
-
-
-def _float_add(old, new):
-    return (old.view(np.float32) + new.view(np.float32)).view(np.uint32)
-
-
-# operation: (bytes per lane, function(old, new) on uint32 or uint64)
-ATOMICS = {
-    "add": (4, np.add), "sub": (4, np.subtract), "swap": (4, lambda old, new: new), "and": (4, np.bitwise_and),
-    "or": (4, np.bitwise_or), "xor": (4, np.bitwise_xor), "umin": (4, np.minimum), "umax": (4, np.maximum),
-    "smin": (4, lambda o, n: np.minimum(o.view(np.int32), n.view(np.int32)).view(np.uint32)),
-    "smax": (4, lambda o, n: np.maximum(o.view(np.int32), n.view(np.int32)).view(np.uint32)),
-    "inc": (4, lambda old, new: np.where(old >= new, np.uint32(0), old + np.uint32(1))),
-    "dec": (4, lambda old, new: np.where((old == 0) | (old > new), new, old - np.uint32(1))),
-    "add_f32": (4, _float_add), "pk_add_bf16": (4, bf16_pair_add), "pk_add_f16": (4, f16_pair_add),
-    "cmpswap": (4, None), "add_x2": (8, np.add), "swap_x2": (8, lambda old, new: new), "cmpswap_x2": (8, None),
-    "or_x2": (8, np.bitwise_or), "and_x2": (8, np.bitwise_and), "umax_x2": (8, np.maximum), "umin_x2": (8, np.minimum),
-    "add_f64": (8, lambda o, n: (o.view(np.float64) + n.view(np.float64)).view(np.uint64)),
-}  # fmt: skip
-
-
-def build_atomic(instruction: Instruction, decoder: Decoder) -> Step:
-    """Atomics on global memory, in wave then lane order; sc0 returns the old value."""
-    match = _ATOMIC.fullmatch(instruction.mnemonic)
-    if not match or match[2] not in ATOMICS:
-        raise UnknownInstruction(instruction)
-    space, operation = match.groups()
-    nbytes, function = ATOMICS[operation]
-    compare = function is None
-    registers = nbytes // 4
-    buffer = space == "buffer"
-    returns = bool(instruction.modifier("sc0", 0))
-    check_modifiers(instruction, (*_CACHE, *(("offen", "idxen") if buffer else ())))
-    memory = decoder.memory
-    if buffer:  # the data register is also where the old value goes
-        data, positions, expected = 0, (1, 2, 3), 4
-        result = destination(instruction, decoder, 0, registers * (2 if compare else 1)) if returns else None
-    else:
-        first = 1 if returns else 0
-        data, positions, expected = first + 1, (first, first + 2 if space == "global" else None), first + 3
-        expected -= space == "flat"
-        result = destination(instruction, decoder, 0, registers) if returns else None
-    if len(instruction.operands) != expected:
-        raise UnknownInstruction(instruction, f"{len(instruction.operands)} operands in")
-    n = plane(instruction, data, decoder, registers * (2 if compare else 1))
-    target = Target(instruction, decoder, positions)
-    dtype = np.uint32 if nbytes == 4 else np.uint64
-
-    def run(g: Group) -> None:
-        mask, _ = _active(g, target, nbytes)
-        address = np.broadcast_to(target.address(g), (g.w, LANES))
-        values = _words(g, n, registers).view(dtype)[..., 0]
-        expected_values = _words(g, n + registers, registers).view(dtype)[..., 0] if compare else None
-        old = np.zeros((g.w, LANES), dtype)
-        for where, offsets, lanes in memory.locate(address, nbytes, mask, g, instruction, "atomic"):
-            if int(np.bitwise_or.reduce(offsets if lanes is None else offsets[lanes], axis=None)) & (nbytes - 1):
-                raise UnknownInstruction(instruction, "misaligned address of")
-            if memory.observer.hooks:
-                memory.observer.notify("global", "atomic", instruction, g, where, offsets, nbytes, lanes)
-            where.written = True
-            pick = np.ones((g.w, LANES), bool) if lanes is None else lanes
-            index = offsets[pick] // nbytes
-            before = where.views[nbytes][index]
-            old[pick] = _apply(
-                where.views[nbytes], index, values[pick], function, expected_values[pick] if compare else None
-            )
-            if np.any(where.views[nbytes][index] != before):
-                memory.progress += 1
-        if returns:
-            raw = np.ascontiguousarray(old).view(np.uint32).reshape(g.w, LANES, registers)
-            for i in range(registers):
-                store32(g, result + i, raw[..., i])
-
-    return run
-
-
-def _words(g: Group, n: int, registers: int) -> np.ndarray:
-    words = np.empty((g.w, LANES, registers), np.uint32)
-    for i in range(registers):
-        words[..., i] = g.U[n + i]
-    return words
-
-
-def _apply(view, index, values, function, expected) -> np.ndarray:
-    """Apply in order; accesses to one address see each other's results. Returns the old values."""
-    if function is None:
-        return _compare_and_swap(view, index, values, expected)
-    old = np.empty_like(values)
-    # Rounds of distinct addresses: the n-th access to each address is in round n.
-    order = np.argsort(index, kind="stable")
-    ranked = index[order]
-    start = np.r_[True, ranked[1:] != ranked[:-1]]
-    position = np.arange(len(ranked))
-    rank = position - np.maximum.accumulate(np.where(start, position, 0))
-    rounds = int(rank.max()) + 1 if len(rank) else 0
-    for r in range(rounds):
-        at = order[rank == r] if rounds > 1 else order
-        old[at] = view[index[at]]
-        view[index[at]] = function(old[at], values[at])
-    return old
-
-
-def _compare_and_swap(view, index, values, expected) -> np.ndarray:
-    old = np.empty_like(values)
-    for i in range(len(index)):
-        old[i] = view[index[i]]
-        if old[i] == expected[i]:
-            view[index[i]] = values[i]
-    return old
 
 
 def build_cache_control(instruction: Instruction, decoder: Decoder) -> Step:
