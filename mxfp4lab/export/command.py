@@ -13,8 +13,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "source", nargs="*", metavar="FILE",
         help="executed notebooks, summary.json files or picks as JSON; the last file is the submission to write",
     )  # fmt: skip
-    parser.add_argument("--candidates", default="1", metavar="N",
-                        help="configs per shape that the file times at its first call, 1 to 16 (default: 1)")  # fmt: skip
+    parser.add_argument(
+        "--candidates", default="1", metavar="N",
+        help="configs per shape that the file times at its first call, 1 to 16 (default: 1)",
+    )  # fmt: skip
     parser.add_argument("--variant", help="without a notebook: the variant")
     parser.add_argument("--shape", action="append", default=[], metavar="M,N,K", help="with --variant; may be repeated")
     parser.add_argument("--config", metavar="JSON", help="with --variant: '{\"block_m\": 16}'; else its default")

@@ -17,6 +17,7 @@ import libcst.matchers as m
 from mxfp4lab.export.evaluate import UNKNOWN, evaluate, literal
 from mxfp4lab.export.sources import Source, constexpr_parameters, is_kernel, source_of
 from mxfp4lab.export.tidy import drop_unused, inline_trivial, simplified, single_assignments
+from mxfp4lab.export.walk import named_calls, names, nodes, targets
 
 Constants = dict[str, object]
 
@@ -93,8 +94,8 @@ class Folder:
     def called_by(self, item: Function) -> list[Function]:
         """The helpers that a function calls as it now reads."""
         found = []
-        for call in m.findall(item.node, m.Name()):
-            other = self.lookup(item, call.value)
+        for name in dict.fromkeys(names(item.node)):
+            other = self.lookup(item, name)
             if other is not None and other not in found and other is not item:
                 found.append(other)
         return found
@@ -164,8 +165,10 @@ class Folder:
             for item in live:
                 if not item.is_entry and (position := inline_trivial(item.node)) is not None:
                     trivial[item.name] = position
-            unused = {item.name: [i for i, name in enumerate(item.parameters()) if not _reads(item.node, name)]
-                      for item in live}  # fmt: skip
+            unused = {}
+            for item in live:
+                mentioned = set(names(item.node.body))
+                unused[item.name] = [i for i, name in enumerate(item.parameters()) if name not in mentioned]
             for item in live:
                 item.node = item.node.visit(_CallTrimmer(self, item, unused, trivial))
             for item in live:
@@ -228,11 +231,6 @@ class _Substitute(cst.CSTTransformer):
         return updated_node.with_changes(keyword=original_node.keyword)
 
 
-def _reads(node: cst.FunctionDef, name: str) -> bool:
-    """Does the body mention the name?"""
-    return bool(m.findall(node.body, m.Name(value=name)))
-
-
 def _without_parameters(node: cst.FunctionDef, positions: Sequence[int]) -> cst.FunctionDef:
     if not positions:
         return node
@@ -275,11 +273,13 @@ class _Walker:
                 self._block(node.orelse.body.body, [dict(e) for e in skipped])
 
     def _expressions(self, node: cst.CSTNode, environments: list[Constants]) -> None:
-        for name in m.findall(node, m.Name()):
-            target = self._item.source.globals.get(name.value)
-            if is_kernel(target) and not m.findall(node, m.Call(func=m.Name(value=name.value))):
+        calls = list(named_calls(node))
+        called = {call.func.value for call in calls}
+        for name in names(node):
+            target = self._item.source.globals.get(name)
+            if is_kernel(target) and name not in called:
                 self._found.append((target, [{}]))  # handed over as a value, as the combine function of a reduce is
-        for call in m.findall(node, m.Call(func=m.Name())):
+        for call in calls:
             target = self._item.source.globals.get(call.func.value)
             if not is_kernel(target):
                 continue
@@ -315,9 +315,9 @@ def partition(test: cst.BaseExpression, environments: list[Constants]) -> tuple[
 
 def _assigned_once(node: cst.FunctionDef) -> set[str]:
     counts: dict[str, int] = {p.name.value: 1 for p in node.params.params}
-    for target in m.findall(node.body, m.AssignTarget() | m.AugAssign() | m.AnnAssign() | m.For()):
-        for name in m.findall(target.target, m.Name()):
-            counts[name.value] = counts.get(name.value, 0) + 1
+    for target in nodes(node.body, cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.For):
+        for name in targets(target.target):
+            counts[name] = counts.get(name, 0) + 1
     return {name for name, count in counts.items() if count == 1}
 
 

@@ -82,6 +82,7 @@ def _literal(value: int) -> Formula:
 
 
 def _cdiv(x: Formula, y: Formula) -> Formula:
+    """Rounded up; the text needs no parentheses around a product of constants."""
     return Formula(f"triton.cdiv({x.text}, {y.text})", lambda s, c: -(-x.value(s, c) // y.value(s, c)))
 
 
@@ -120,7 +121,7 @@ def _integer_names(observations: Sequence[Observation]) -> list[str]:
     return [n for n in names if all(type(o.constants.get(n)) is int for o in observations) and n not in SIZES]
 
 
-def _candidates(names: Sequence[str], boolean: bool) -> Iterator[Formula]:
+def _candidates(names: Sequence[str], boolean: bool, thorough: bool) -> Iterator[Formula]:
     """Expressions, the simple before the involved."""
     sizes = [_size(name) for name in SIZES]
     constants = [_constant(name) for name in names]
@@ -139,26 +140,35 @@ def _candidates(names: Sequence[str], boolean: bool) -> Iterator[Formula]:
     ]
     simple += [_rounded(_over(sizes[2], 32), 8)]
     yield from simple
+    if not thorough:
+        return
     products = [_product(pair) for pair in itertools.combinations(sizes, 2)]
     yield from products
     divided = [_cdiv(x, y) for x in [*simple, *products] for y in constants]
     yield from divided
-    yield from (_cdiv(p, _product(pair)) for p in products for pair in itertools.combinations(constants, 2))
-    tiles = [_cdiv(x, y) for x in sizes for y in constants]
-    yield from (_product(pair) for pair in itertools.combinations(tiles, 2))
-    yield from (_product(pair) for pair in itertools.product(tiles, constants))
+    yield from (_product(group) for size in (2, 3) for group in itertools.combinations(constants, size))
+    pairs = [_product(pair) for pair in itertools.combinations(constants, 2)]
+    yield from (_cdiv(p, pair) for p in products for pair in pairs)
+    tiles = {size.text: [_cdiv(size, y) for y in constants] for size in sizes}
+    wide = {size.text: [*tiles[size.text], *(_cdiv(size, pair) for pair in pairs)] for size in sizes}
+    yield from (_product(pair) for name in SIZES for pair in itertools.product(wide[name], constants))
+    areas = [_product(pair) for first, second in itertools.combinations(SIZES, 2)
+             for pair in itertools.product(tiles[first], wide[second])]  # fmt: skip
+    yield from areas
     yield from (_product([c, *pair]) for c in constants for pair in itertools.combinations(sizes, 2))
-    yield from (_product([*pair, c]) for pair in itertools.combinations(tiles, 2) for c in constants)
-    yield from (_product([*pair, c, d]) for pair in itertools.combinations(tiles, 2)
-                for c, d in itertools.combinations(constants, 2))  # fmt: skip
+    yield from (_product([area, c]) for area in areas for c in constants)
+    yield from (_product([area, pair]) for area in areas for pair in pairs)
 
 
-def find_formula(observations: Sequence[Observation], names: Sequence[str] | None = None) -> Formula | None:
+def find_formula(
+    observations: Sequence[Observation], names: Sequence[str] | None = None, thorough: bool = True
+) -> Formula | None:
     """The first expression that gives every value observed; None where there is none in this small language.
 
     Args:
         observations: numbers (or truth values) seen in plans of many shapes.
         names: constants that may appear; None allows every integer constant of the launch.
+        thorough: also try products of several tile counts; without it only what a size or a condition can be.
     """
     if not observations:
         return None
@@ -170,7 +180,7 @@ def find_formula(observations: Sequence[Observation], names: Sequence[str] | Non
     allowed = _integer_names(observations)
     if names is not None:
         allowed = [n for n in allowed if n in names]
-    for formula in _candidates(allowed, kinds == {bool}):
+    for formula in _candidates(allowed, kinds == {bool}, thorough):
         if formula.fits(observations):
             return formula
     return None

@@ -6,7 +6,8 @@ import re
 import textwrap
 
 import libcst as cst
-import libcst.matchers as m
+
+from mxfp4lab.export.walk import names
 
 WIDTH = 120
 
@@ -132,4 +133,4 @@ def statement_text(node: cst.CSTNode) -> str:
 
 def names_in(node: cst.CSTNode) -> list[str]:
     """Every name that a piece of code mentions, in order, once."""
-    return list(dict.fromkeys(n.value for n in m.findall(node, m.Name())))
+    return list(dict.fromkeys(names(node)))

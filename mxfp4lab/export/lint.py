@@ -80,9 +80,8 @@ def _notebook_leftovers(tree: ast.Module, source: str) -> Iterator[Finding]:
             yield error(number, "ipython", "a cell marker of a notebook")
     for node in ast.walk(tree):
         leftover = isinstance(node, ast.Name) and node.id in ("get_ipython", "In", "Out", "_ih", "_oh")
-        if leftover and isinstance(node.ctx, ast.Load):
-            if node.id == "get_ipython" or not _is_bound(tree, node.id):
-                yield error(node.lineno, "ipython", f"{node.id} exists in IPython only")
+        if leftover and isinstance(node.ctx, ast.Load) and not _is_bound(tree, node.id):
+            yield error(node.lineno, "ipython", f"{node.id} exists in IPython only")
         if isinstance(node, ast.Call) and dotted(node.func) == "display" and not _is_bound(tree, "display"):
             yield error(node.lineno, "ipython", "display exists in IPython only")
 

@@ -23,7 +23,7 @@ PROBE_SHAPES = tuple(Shape(*s) for s in (
 ))  # fmt: skip
 PREBUILT = "gemm_a4w4_asm"
 _WORDS = ("quantize", "shuffle", "gemm", "reduce")
-_VARIED = ("block_m", "block_n", "block_k", "quant_block_m", "quant_block_k", "reduce_block_m", "reduce_block_n")
+_VARIED = tuple(name for name in GemmConfig.__dataclass_fields__ if "block" in name or name.startswith("tiles"))
 
 
 @dataclass(frozen=True)
@@ -261,15 +261,15 @@ class _Evidence:
         seen = [o for group in grouped for o in group]
         if all(always_equal(group) for group in grouped):
             options = dict(groups[0][0].launches[index].options)
-            twin = find_formula(seen, names=list(options)) if name not in options and not always_equal(seen) else None
+            varies = name not in options and not always_equal(seen)
+            twin = find_formula(seen, names=list(options), thorough=False) if varies else None
             if twin is not None:  # the number of stages of the K loop is the compiler's num_stages
                 step.formulas[name] = twin
             else:
                 step.literals.append(name)
             return
-        formula = find_formula(
-            [replace(o, constants={k: v for k, v in o.constants.items() if k != name}) for o in seen]
-        )
+        others = [replace(o, constants={k: v for k, v in o.constants.items() if k != name}) for o in seen]
+        formula = find_formula(others, thorough=False)
         if formula is not None:
             step.formulas[name] = formula
         else:  # follows the shape in its own way (a clamped split): right in each row, checked for the default

@@ -163,8 +163,8 @@ class _Writer:
             raise ValueError(f"a prebuilt GEMM on {', '.join(sorted(map(str, taken)))}: no call of aiter takes these")
         operands = ["a_q.view(dtypes.fp4x2)", "b_shuffle.view(dtypes.fp4x2)", "a_scale_sh.view(dtypes.fp8_e8m0)",
                     "b_scale_sh.view(dtypes.fp8_e8m0)", structure.output]  # fmt: skip
-        return ["    kernel, log2_splits = aiter_config(M, N, K)",
-                f"    aiter.{step.name}({', '.join(operands)}, kernel, bpreshuffle=True, log2_k_split=log2_splits)"]  # fmt: skip
+        call = f"aiter.{step.name}({', '.join(operands)}, kernel, bpreshuffle=True, log2_k_split=log2_splits)"
+        return ["    kernel, log2_splits = aiter_config(M, N, K)", f"    {call}"]
 
     # table ------------------------------------------------------------------------------------------------------------
 

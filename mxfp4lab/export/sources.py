@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import libcst as cst
-import libcst.matchers as m
+
+from mxfp4lab.export.walk import names
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def _follow(module: cst.Module, namespace: dict[str, Any], name: str, found: lis
             alone = alone.with_changes(lpar=None, rpar=None)
         found.append(Definition(name, "import", statement.with_changes(body=[alone])))
         return
-    for other in dict.fromkeys(n.value for n in m.findall(part, m.Name())):
+    for other in dict.fromkeys(names(part)):
         if other != name and other not in ("tl", "triton", "torch") and other in namespace:
             _follow(module, namespace, other, found, seen)
     kind = "constant" if isinstance(statement, cst.SimpleStatementLine) else "function"

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 import libcst as cst
 import libcst.matchers as m
 
+from mxfp4lab.export.walk import names, nodes, targets
+
 _KEPT_CALLS = (
     "store", "assume", "atomic_add", "atomic_cas", "atomic_xchg", "atomic_max", "atomic_min", "device_assert",
     "device_print", "static_assert", "debug_barrier", "buffer_store", "buffer_atomic_add",
@@ -29,24 +31,16 @@ def drop_unused(node: cst.FunctionDef) -> cst.FunctionDef:
 
 def _reads(node: cst.FunctionDef) -> Counter[str]:
     """How often each name is read (mentioned anywhere but as a plain assignment's target)."""
-    reads: Counter[str] = Counter(name.value for name in m.findall(node.body, m.Name()))
-    for target in m.findall(node.body, m.AssignTarget() | m.AnnAssign()):
-        for name in _targets(target.target):
+    reads: Counter[str] = Counter(names(node.body))
+    for target in nodes(node.body, cst.AssignTarget, cst.AnnAssign):
+        for name in targets(target.target):
             reads[name] -= 1
     return reads
 
 
-def _targets(target: cst.BaseExpression) -> list[str]:
-    if isinstance(target, cst.Name):
-        return [target.value]
-    if isinstance(target, cst.Tuple):
-        return [n for element in target.elements for n in _targets(element.value)]
-    return []
-
-
 def _has_effect(value: cst.BaseExpression) -> bool:
-    calls = m.findall(value, m.Call(func=m.Attribute()))
-    return any(call.func.attr.value in _KEPT_CALLS for call in calls)
+    calls = nodes(value, cst.Call)
+    return any(isinstance(call.func, cst.Attribute) and call.func.attr.value in _KEPT_CALLS for call in calls)
 
 
 class _Dropper(cst.CSTTransformer):
@@ -61,12 +55,12 @@ class _Dropper(cst.CSTTransformer):
             return updated_node
         part = updated_node.body[0]
         if isinstance(part, cst.Assign):
-            names = [n for t in part.targets for n in _targets(t.target)]
+            bound = [n for t in part.targets for n in targets(t.target)]
         elif isinstance(part, cst.AnnAssign) and part.value is not None:
-            names = _targets(part.target)
+            bound = targets(part.target)
         else:
             return updated_node
-        if names and all(self._reads.get(n, 0) <= 0 for n in names) and not _has_effect(part.value):
+        if bound and all(self._reads.get(n, 0) <= 0 for n in bound) and not _has_effect(part.value):
             return cst.RemoveFromParent()
         return updated_node
 
@@ -84,14 +78,15 @@ class _Dropper(cst.CSTTransformer):
 def single_assignments(node: cst.FunctionDef) -> cst.FunctionDef:
     """Write `x` where `y = x` or `y = 3` was said once and neither is ever assigned again."""
     counts: Counter[str] = Counter(p.name.value for p in node.params.params)
-    for target in m.findall(node.body, m.AssignTarget() | m.AnnAssign() | m.AugAssign() | m.For()):
-        counts.update(_targets(target.target))
+    for target in nodes(node.body, cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.For):
+        counts.update(targets(target.target))
     reads = _reads(node)
     changes: dict[str, cst.BaseExpression] = {}
-    for statement in m.findall(node.body, m.Assign(targets=[m.AssignTarget(target=m.Name())])):
-        name, value = statement.targets[0].target.value, statement.value
-        if counts[name] != 1:
+    for statement in nodes(node.body, cst.Assign):
+        target, value = statement.targets[0].target, statement.value
+        if len(statement.targets) != 1 or not isinstance(target, cst.Name) or counts[target.value] != 1:
             continue
+        name = target.value
         alias = isinstance(value, cst.Name) and counts[value.value] == 1 and value.value not in changes
         few = reads[name] <= 2 or m.matches(value, m.Integer(value="0"))
         small = isinstance(value, cst.Integer) and few and not _is_shadowing_use(node, name)
@@ -102,8 +97,8 @@ def single_assignments(node: cst.FunctionDef) -> cst.FunctionDef:
 
 def _is_shadowing_use(node: cst.FunctionDef, name: str) -> bool:
     """Is something asked of the name that a plain number cannot answer (`x.to(...)`, `x[...]`)?"""
-    attribute = m.findall(node.body, m.Attribute(value=m.Name(value=name)))
-    return bool(attribute or m.findall(node.body, m.Subscript(value=m.Name(value=name))))
+    asked = nodes(node.body, cst.Attribute, cst.Subscript)
+    return any(isinstance(use.value, cst.Name) and use.value.value == name for use in asked)
 
 
 def simplified(node: cst.BinaryOperation) -> cst.BaseExpression:
