@@ -1,5 +1,6 @@
 """The emulator: executes gfx950 machine code on numpy, all waves of a launch in lockstep."""
 
+from mxfp4lab.gfx950.arguments import Pointer
 from mxfp4lab.gfx950.errors import (
     BarrierMismatch,
     Deadlock,
@@ -15,6 +16,6 @@ from mxfp4lab.toolchain.codeobject import load_code_object
 
 __all__ = [
     "Access", "BarrierMismatch", "Deadlock", "Emulation", "EmulationError",
-    "LdsOutOfRange", "Memory", "OutOfBounds", "RunResult",
+    "LdsOutOfRange", "Memory", "OutOfBounds", "Pointer", "RunResult",
     "UnknownInstruction", "count_plan", "emulate_plan", "launch", "load_code_object", "run",
 ]  # fmt: skip
