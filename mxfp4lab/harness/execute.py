@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mxfp4lab.gfx950 import EmulationError, Memory, launch
-from mxfp4lab.gfx950.launch import Pointer
+from mxfp4lab.gfx950 import EmulationError, Memory, Pointer, launch
 from mxfp4lab.toolchain import Compiled
 
 Argument = tuple[str, int | float | tuple[int, int]]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from mxfp4lab.formats import quantize_mxfp4
-from mxfp4lab.gfx950.launch import RunResult, run
+from mxfp4lab.gfx950 import RunResult, run
 from mxfp4lab.gfx950.memory import Access
 from mxfp4lab.layouts import e8m0_shuffle
 from mxfp4lab.plan.data import CodeObjectLaunch
