@@ -34,6 +34,7 @@ class LaunchFeatures:
         workgroups_per_cu: workgroups that the busiest CU works through.
         rounds: times that a CU has to refill, from what registers and LDS let it hold at once.
         read_mb: bytes that the busiest CU asks for in all rounds, narrow accesses as 8 bytes a lane, 1e6.
+        read_mb_all: bytes that all workgroups together ask for, 1e6.
         lds_us: time that the busiest CU's LDS is occupied, every access taken as a wide one without conflicts.
         unique_mb: bytes that must come from memory at least once, 1e6.
         fabric_mb: bytes that the XCDs' L2s together have to fetch, 1e6.
@@ -53,6 +54,7 @@ class LaunchFeatures:
     workgroups_per_cu: int
     rounds: int
     read_mb: float
+    read_mb_all: float
     lds_us: float
     unique_mb: float
     fabric_mb: float
@@ -115,6 +117,7 @@ def launch_features(launch: LaunchCounts, role: str, unique_bytes: float, partia
         workgroups_per_cu=per_cu,
         rounds=-(-per_cu // resident),
         read_mb=max(read, accesses * _LEAST_PER_ACCESS) * per_cu / 1e6,
+        read_mb_all=read * workgroups / 1e6,
         lds_us=hw.cycles_to_us(launch.lds_per_wave * waves * per_cu * hw.LDS_CYCLES),
         unique_mb=unique / 1e6,
         fabric_mb=min(read * workgroups, unique * hw.XCDS) / 1e6,
