@@ -1,8 +1,8 @@
 """What a worker process does with its GPU: check a plan's C, time it, compare finalists.
 
 Every function here takes and returns JSON values, because it is called across a process boundary. Inputs, reference
-and floor of the last shape and seed are kept in the process: the next config of the same search needs them again. They
-belong to the measurement; a runner is made anew for every config.
+and floor of the last shapes and seeds are kept in the process: the next config of the same search needs them again.
+They belong to the measurement; a runner is made anew for every config.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from mxfp4lab.gpu.clocks import read_clocks
 from mxfp4lab.gpu.timing import REGIMES, StopRule, Timing, rotations, time_kernel, time_leaderboard, verdict
 from mxfp4lab.plan import Plan, build_plan
 from mxfp4lab.shapes import Shape, parse_shape
+from mxfp4lab.toolchain import CompileError
 
 IDENTICAL_WHERE_INEXACT = 0.999
 """Share of identical bf16 to ask for where fp32 sums round, so that their order shows; 1.0 where they are exact."""
@@ -36,7 +37,8 @@ class Bench:
     floors: dict[str, float] = field(default_factory=dict)
 
 
-_bench: Bench | None = None
+MAX_BENCHES = 8
+_benches: dict[tuple[Shape, int], Bench] = {}
 
 
 def describe_device(index: int = 0) -> dict[str, Any]:
@@ -60,14 +62,19 @@ def measure_plan(
         rule: fields of `StopRule`; `FIRST_LOOK` without it.
 
     Returns:
-        fields of a measured Trial: status ("ok", "incorrect"), reason, verified, bf16_identical, latency_us (the
-        median), regime, detail.
+        fields of a measured Trial: status ("ok", "incorrect", "screened", "compile_error"), reason, verified,
+        bf16_identical, latency_us (the median), regime, detail.
     """
     if regime not in REGIMES:
         raise ValueError(f"regime={regime!r} is unknown; allowed: {', '.join(REGIMES)}")
     bench = _bench_for(parse_shape(shape), seed)
     plan = build_plan(variant, GemmConfig.from_dict(config), bench.shape, arch)
-    call = _runner(plan, bench, launch)
+    try:
+        call = _runner(plan, bench, launch)
+    except CompileError as error:
+        if error.kind == "lds":
+            return {"status": "screened", "reason": f"lds: {error}"}
+        return {"status": "compile_error", "reason": str(error)}
     wrong = _check(call, bench)
     if wrong["status"] != "ok":
         return wrong
@@ -148,17 +155,22 @@ def run_plan(
 
 
 def _bench_for(shape: Shape, seed: int) -> Bench:
-    global _bench
-    if _bench is None or (_bench.shape, _bench.seed) != (shape, seed):
+    """Inputs and reference of a shape and seed, of the last `MAX_BENCHES` asked for; one device for all."""
+    key = (shape, seed)
+    bench = _benches.pop(key, None)
+    if bench is None:
         from mxfp4lab.gpu.device import TorchDevice
         from mxfp4lab.gpu.execute import on_device
         from mxfp4lab.problem import input_dict
 
-        device = _bench.device if _bench is not None else TorchDevice(0)
+        device = next((other.device for other in _benches.values()), None) or TorchDevice(0)
         inputs = on_device(input_dict(shape, seed))
         reference, needed = _judgement(inputs)
-        _bench = Bench(shape, seed, inputs, reference, needed, device)
-    return _bench
+        bench = Bench(shape, seed, inputs, reference, needed, device)
+        while len(_benches) >= MAX_BENCHES:
+            _benches.pop(next(iter(_benches)))
+    _benches[key] = bench
+    return bench
 
 
 def _judgement(inputs: dict[str, Any]) -> tuple[Any, float]:

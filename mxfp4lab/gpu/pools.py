@@ -12,7 +12,7 @@ import queue
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -56,7 +56,7 @@ class Pool(Protocol):
     device: str
     arch: str
 
-    def run_all(self, tasks: Sequence[Task]) -> Iterator[Done]: ...
+    def run_all(self, tasks: Iterable[Task]) -> Iterator[Done]: ...
 
     def close(self) -> None: ...
 
@@ -106,38 +106,61 @@ class LocalPool:
                 self.close()
                 raise
 
-    def run_all(self, tasks: Sequence[Task]) -> Iterator[Done]:
-        """Results in the order in which they are done; every task exactly once."""
-        waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-        done: queue.SimpleQueue[Done | BaseException] = queue.SimpleQueue()
-        for index in range(len(tasks)):
-            waiting.put(index)
+    def run_all(self, tasks: Iterable[Task]) -> Iterator[Done]:
+        """Results in the order in which they are done; every task exactly once.
+
+        `tasks` may be a generator that prepares one after another (compiles, say): workers begin with the first
+        while it goes on with the next. It is run in a thread of its own.
+        """
+        waiting: queue.SimpleQueue[tuple[int, Task] | None] = queue.SimpleQueue()
+        done: queue.SimpleQueue[Done | BaseException | int] = queue.SimpleQueue()
         stop = threading.Event()
+
+        def feed() -> None:
+            count = 0
+            try:
+                for task in tasks:
+                    if stop.is_set():
+                        break
+                    waiting.put((count, task))
+                    count += 1
+                done.put(count)
+            except BaseException as error:  # goes to the caller's thread
+                done.put(error)
+            for _ in self.workers:
+                waiting.put(None)
 
         def serve(worker: Worker) -> None:
             while not stop.is_set():
-                try:
-                    index = waiting.get_nowait()
-                except queue.Empty:
+                item = waiting.get()
+                if item is None:
                     return
-                task = tasks[index]
+                index, task = item
                 try:
                     done.put(Done(index, worker.run(task.task, task.arguments, task.timeout_s), worker.name))
-                except BaseException as error:  # goes to the caller's thread
+                except BaseException as error:
                     done.put(error)
                     return
 
         threads = [threading.Thread(target=serve, args=(worker,), daemon=True) for worker in self.workers]
-        for thread in threads:
+        feeder = threading.Thread(target=feed, daemon=True)
+        for thread in (*threads, feeder):
             thread.start()
+        total, finished = None, 0
         try:
-            for _ in range(len(tasks)):
+            while total is None or finished < total:
                 result = done.get()
                 if isinstance(result, BaseException):
                     raise result
+                if isinstance(result, int):
+                    total = result
+                    continue
+                finished += 1
                 yield result
         finally:
             stop.set()
+            for _ in self.workers:
+                waiting.put(None)
             for worker, thread in zip(self.workers, threads, strict=True):
                 if thread.is_alive():
                     thread.join(0.1)

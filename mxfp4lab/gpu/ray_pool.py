@@ -7,7 +7,7 @@ per actor, so it gives every actor a device of its own, on any number of hosts.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -63,12 +63,13 @@ class RayPool:
             self.close()
             raise
 
-    def run_all(self, tasks: Sequence[Task]) -> Iterator[Done]:
+    def run_all(self, tasks: Iterable[Task]) -> Iterator[Done]:
         """Results in the order in which they are done; a task whose host dies is begun again on another.
 
         Raises:
             RuntimeError: no host is left.
         """
+        tasks = list(tasks)
         ray, backlog = self._ray, Backlog(len(tasks))
         running: dict[Any, tuple[int, int, str]] = {}
         idle = list(self._actors)

@@ -51,11 +51,11 @@ def build_hopper(config: GemmConfig, shape: Shape, arch: str, variant: str) -> P
 
 def default_hopper(shape: Shape) -> GemmConfig:
     """Sensible on an H200: about one program per SM; A quantized in the GEMM while it is short."""
-    block_m = min(128, max(16, 1 << (shape.m - 1).bit_length()))
+    single = shape.k == 512 and shape.m <= 32  # K in one step: nothing to pipeline, and many small programs
+    block_m = 16 if single else min(128, max(16, 1 << (shape.m - 1).bit_length()))
     tiles = ceil_div(shape.m, block_m) * ceil_div(shape.n, 64)
     steps = ceil_div(shape.k, 256)
     split = next((s for s in (7, 4, 2) if shape.m <= 32 and steps >= 8 and steps % s == 0 and tiles * s <= 264), 1)
-    single = shape.k == 512 and shape.m <= 32  # K in one step: nothing to pipeline
     stages = 1 if single else 4 if block_m == 64 else 3
     return GemmConfig(
         block_m=block_m, block_n=64, block_k=512 if single else 256, split_k=split, num_stages=stages,

@@ -7,15 +7,15 @@ and predicted. Rows are written by this process alone, the moment a trial is don
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from mxfp4lab.gpu.executors import COMPARE, COMPARE_TIMEOUT_S, MEASURE
-from mxfp4lab.gpu.pools import Done, Pool, Task
+from mxfp4lab.gpu.pools import Pool, Task
+from mxfp4lab.gpu.worker import Outcome
 from mxfp4lab.paths import REPO_ROOT
 from mxfp4lab.records import (
     Counts,
@@ -29,7 +29,7 @@ from mxfp4lab.records import (
     write_run_json,
 )
 from mxfp4lab.shapes import Shape, parse_shape, task_seed
-from mxfp4lab.toolchain import compile_many, current_knobs, toolchain_versions
+from mxfp4lab.toolchain import CompileError, compile_many, current_knobs, toolchain_versions
 from mxfp4lab.tune.space import Candidate, enumerate_space, searchable_variants
 
 PREDICT = "mxfp4lab.tune.sweep:predict_trial"
@@ -137,6 +137,7 @@ class _Sweep:
         run_id = new_run_id("sweep")
         self.result = SweepResult(run_id, out / "runs" / run_id, pool.device, {s: ShapeResult(s) for s in shapes})
         self.log = TrialLog(self.result.folder)
+        self.refused: list[tuple[Candidate, CompileError]] = []
         parameters = {"shapes": [str(shape) for shape in shapes]}
         write_run_json(self.result.folder, {
             "run_id": run_id, "kind": "sweep", "started_at": _now(), "parameters": parameters, "arch": self.arch,
@@ -156,13 +157,20 @@ class _Sweep:
                 else:
                     state.trials.append(known)
                     self.result.resumed += 1
-        if self.pool.device:  # kernels are compiled on the cores while the GPUs measure; the cache joins the two
-            plans = [candidate.plan for candidate in wanted]
-            threading.Thread(target=lambda: list(compile_many(plans)), daemon=True).start()
-        for number, done in enumerate(self.pool.run_all([self._task(candidate) for candidate in wanted]), 1):
-            trial = self._record(wanted[done.index], done)
+        began: list[Candidate] = []
+        settled = 0
+        for done in self.pool.run_all(self._tasks(wanted, began)):
+            trial = self._record(began[done.index], done.outcome, done.worker, done.attempt)
+            settled += 1
             if progress is not None:
-                progress(number, len(wanted), trial)
+                progress(settled, len(wanted), trial)
+        for candidate, error in self.refused:
+            status = "screened" if error.kind == "lds" else "compile_error"
+            reason = f"lds: {error}" if error.kind == "lds" else str(error)
+            trial = self._record(candidate, Outcome("ok", {"status": status, "reason": reason}), "main")
+            settled += 1
+            if progress is not None:
+                progress(settled, len(wanted), trial)
 
     def conclude(self, finalists: int, comparators: bool) -> None:
         """Compare each shape's finalists where there is a GPU, and name the best."""
@@ -190,6 +198,24 @@ class _Sweep:
         summary = {str(shape): _summary(state) for shape, state in self.result.shapes.items()}
         text = json.dumps({"run_id": self.result.run_id, "device": self.pool.device, "shapes": summary}, indent=1)
         (self.result.folder / "summary.json").write_text(text + "\n", encoding="utf-8")
+
+    def _tasks(self, wanted: list[Candidate], began: list[Candidate]) -> Iterator[Task]:
+        """Tasks in the order in which they can begin, noted in `began`; what does not compile in `refused`.
+
+        GPUs measure while the cores compile what comes next; the compile cache joins the two.
+        """
+        if not self.pool.device:
+            for candidate in wanted:
+                began.append(candidate)
+                yield self._task(candidate)
+            return
+        for result in compile_many([candidate.plan for candidate in wanted]):
+            candidate = wanted[result.index]
+            if result.error is not None:
+                self.refused.append((candidate, result.error))
+            else:
+                began.append(candidate)
+                yield self._task(candidate)
 
     def _task(self, candidate: Candidate) -> Task:
         arguments = {"variant": candidate.variant, "config": candidate.config.to_dict(),
@@ -220,16 +246,16 @@ class _Sweep:
                     return trial
         return None
 
-    def _record(self, candidate: Candidate, done: Done) -> Trial:
-        fields = dict(done.outcome.value) if done.outcome.status == "ok" else {
-            "status": done.outcome.status, "reason": done.outcome.reason}  # fmt: skip
+    def _record(self, candidate: Candidate, outcome: Outcome, worker: str, attempt: int = 1) -> Trial:
+        fields = dict(outcome.value) if outcome.status == "ok" else {
+            "status": outcome.status, "reason": outcome.reason}  # fmt: skip
         fields["status"] = Status(fields["status"])
         if "counts" in fields:
             fields["counts"] = Counts.from_dict(fields["counts"])
-        if done.attempt > 1:
-            fields["detail"] = {**fields.get("detail", {}), "attempt": done.attempt}
+        if attempt > 1:
+            fields["detail"] = {**fields.get("detail", {}), "attempt": attempt}
         stub = self._stub(candidate)
-        trial = Trial(run_id=self.result.run_id, started_at=_now(), worker=done.worker, **stub, **fields)
+        trial = Trial(run_id=self.result.run_id, started_at=_now(), worker=worker, **stub, **fields)
         self.log.append(trial)
         self.result.shapes[candidate.plan.shape].trials.append(trial)
         return trial
