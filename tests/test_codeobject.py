@@ -1,9 +1,11 @@
 """Code objects decode to what their assembly says, and damaged ones are refused in one line."""
 
+import contextlib
 import dataclasses
 import random
 import struct
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -183,6 +185,32 @@ def test_damage_never_gives_another_exception(compiled):
             read_code_object(bytes(bad))
         except IsaError as error:
             assert "\n" not in str(error)
+
+
+@pytest.mark.torture
+def test_two_minutes_of_damage(compiled):
+    """As above on many objects, AMD's among them where aiter is installed; each answer within seconds."""
+    from mxfp4lab.oracle.install import AiterError, find_aiter
+
+    objects = [compiled.binary]
+    with contextlib.suppress(AiterError):
+        objects += [path.read_bytes() for path in sorted(find_aiter().code_object_folder().glob("*.co"))[::6]]
+    rng, stop, tried = random.Random(11), time.monotonic() + 120, 0
+    while time.monotonic() < stop:
+        data = rng.choice(objects)
+        bad = bytearray(data[: rng.randrange(len(data))] if rng.random() < 0.2 else data)
+        first = rng.randrange(max(1, len(bad)))
+        area = range(first, min(len(bad), first + rng.choice([1, 8, 64, 4096])))
+        for place in area:
+            bad[place] = rng.randrange(256)
+        started = time.monotonic()
+        try:
+            read_code_object(bytes(bad))
+        except IsaError as error:
+            assert "\n" not in str(error)
+        assert time.monotonic() - started < 30
+        tried += 1
+    assert tried > 100
 
 
 def test_padding_and_data_are_not_decoded_and_indirect_jumps_are_refused():

@@ -147,6 +147,14 @@ def test_resources_and_mix_agree_with_the_compilers_text(no_driver):
     assert compiled.knobs["TRITON_DEFAULT_FP_FUSION"] == "1"
 
 
+def test_a_kernel_shows_itself_as_a_card():
+    compiled = compile_kernel(kernels.copy_doubled, {"x": "*fp32", "y": "*fp32", "n": "i32"}, {"BLOCK": 256})
+    text = str(compiled)
+    assert text.startswith("copy_doubled on gfx950\n") and f"{compiled.resources.vgprs} VGPRs" in text
+    assert "no spills" in text and "hazards" in text and compiled.asm not in repr(compiled)
+    assert "copy_doubled on gfx950" in compiled._repr_html_()
+
+
 @pytest.mark.parametrize("options, spills", [({"num_warps": 4}, False), ({"num_warps": 4, "waves_per_eu": 8}, True)])
 def test_spills_are_seen(options, spills):
     compiled = compile_kernel(

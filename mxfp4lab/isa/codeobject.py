@@ -20,6 +20,8 @@ EM_AMDGPU = 224
 EF_MACHINE_MASK, EF_GFX950 = 0xFF, 0x4F
 NT_AMDGPU_METADATA = 32
 MAX_BYTES = 256 << 20
+MAX_SYMBOLS = 1 << 20
+MAX_NAME = 4096
 SHT_SYMTAB, SHT_NOTE, SHT_DYNSYM = 2, 7, 11
 _DESCRIPTOR = struct.Struct("<III4xq20xIIIHH4x")
 _USER_SGPRS = ("private_segment_buffer", "dispatch_ptr", "queue_ptr", "kernarg_segment_ptr", "dispatch_id",
@@ -168,6 +170,8 @@ def _open(data: bytes, path: str) -> CodeObject:
     base = raw[names][4]
     sections = tuple(Section(_string(data, base + entry[0]), entry[1], entry[3], entry[4], entry[5], entry[6])
                      for entry in raw)  # fmt: skip
+    if sum(section.size for section in sections if section.kind in (SHT_SYMTAB, SHT_DYNSYM)) > 24 * MAX_SYMBOLS:
+        raise IsaError(f"{path}: more than {MAX_SYMBOLS} symbols")
     symbols: dict[str, int] = {}
     metadata: dict[str, Any] = {}
     for section in sections:
@@ -185,7 +189,7 @@ def _open(data: bytes, path: str) -> CodeObject:
 
 
 def _string(data: bytes, offset: int) -> str:
-    return data[offset : data.index(b"\0", offset)].decode()
+    return data[offset : data.index(b"\0", offset, offset + MAX_NAME)].decode()
 
 
 def _note(data: bytes) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from mxfp4lab.isa.instruction import Instruction, IsaError, Operand
 VERSION = "0.14.0"
 INSTALL = f"decoding code objects needs tinygrad=={VERSION}: pip install 'mxfp4lab[codeobject]'"
 SCALE_PREFIX = 0xD3AC  # upper half of the dword that starts a scaled MFMA's 16 bytes
+MAX_INSTRUCTIONS = 400_000
 _ENDS = ("s_endpgm", "s_branch", "s_endpgm_saved")
 _INDIRECT = ("s_setpc_b64", "s_swappc_b64", "s_call_b64", "s_cbranch_g_fork", "s_cbranch_i_fork", "s_cbranch_join",
              "s_rfe_b64", "s_rfe_restore_b64")  # fmt: skip
@@ -39,6 +40,8 @@ def decode_reachable(
     while todo:
         address = todo.pop()
         while address not in found:
+            if len(found) >= MAX_INSTRUCTIONS:
+                raise IsaError(f"more than {MAX_INSTRUCTIONS} instructions")
             offset = address - base
             if not 0 <= offset <= len(code) - 4 or offset % 4:
                 raise IsaError(f"execution reaches address {address:#x}, outside the section of instructions")

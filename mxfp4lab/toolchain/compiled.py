@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mxfp4lab.display import card, facts, spills_in_words, text_facts
 from mxfp4lab.isa import KernelDescriptor, Program, classify, parse_amdgcn
 from mxfp4lab.isa.hazards import Hazard, find_hazards
 from mxfp4lab.toolchain.resources import Resources, cubin_resources, occupancy
@@ -38,8 +39,8 @@ class Compiled:
 
     name: str
     arch: str
-    asm: str
-    binary: bytes
+    asm: str = field(repr=False)
+    binary: bytes = field(repr=False)
     signature: tuple[tuple[str, str], ...]
     constants: dict[str, str] = field(default_factory=dict)
     num_warps: int = 4
@@ -119,6 +120,33 @@ class Compiled:
         if place is None or place[1] <= 0:
             return None
         return place[0], place[1], linecache.getline(place[0], place[1]).strip()
+
+    def __str__(self) -> str:
+        return text_facts(f"{self.name} on {self.arch}", self._facts())
+
+    def _repr_html_(self) -> str:
+        return card(f"{self.name} on {self.arch}", facts(self._facts()))
+
+    def _facts(self) -> dict[str, Any]:
+        """What a person wants to know first."""
+        rows: dict[str, Any] = {}
+        resources = self.resources
+        if resources is not None:
+            banks = f"{resources.vgprs} VGPRs + {resources.agprs} AGPRs, {resources.sgprs} SGPRs"
+            rows["registers"] = banks if self.readable else f"{resources.vgprs} per thread"
+            rows["spills"] = (
+                f"{spills_in_words(resources.spilled_vgprs)[0]}, {resources.scratch_bytes} B scratch per lane"
+            )
+            rows["LDS"] = f"{resources.lds_bytes} B per workgroup of {self.num_warps} waves"
+            rows["occupancy"] = f"{resources.occupancy_waves_per_simd} waves per SIMD"
+        if self.mix:
+            rows["instructions"] = ", ".join(f"{count} {name}" for name, count in self.mix.items())
+            rows["matrix"] = ", ".join(f"{count} {name}" for name, count in self.mfma.items()) or "none"
+            rows["hazards"] = "; ".join(hazard.message for hazard in self.hazards) or "none"
+        rows["compiled by"] = (
+            ", ".join(f"{name} {version}" for name, version in self.toolchain.items()) or "somebody else"
+        )
+        return rows
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_parsed"}
