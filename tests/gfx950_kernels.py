@@ -253,10 +253,12 @@ def dot_plain(a_ptr, b_ptr, c_ptr, K, M: tl.constexpr, N: tl.constexpr, BLOCK_K:
 
 
 @cache
-def fused(block_m=16, block_n=64, block_k=256, num_warps=4, num_stages=2, nonkdim=16, split=1, out="*bf16") -> Built:
+def fused(
+    block_m=16, block_n=64, block_k=256, num_warps=4, num_stages=2, nonkdim=16, split=1, out="*bf16", eu=0
+) -> Built:
     """`gemm_fused` with the given tile."""
     return build(
         gemm_fused, {"a_ptr": "*bf16", "b_ptr": "*u8", "s_ptr": "*u8", "c_ptr": out, **dict.fromkeys("MNK", "i32")},
         {"BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, "SPLIT": split}, divisible=("K",),
-        num_warps=num_warps, num_stages=num_stages, matrix_instr_nonkdim=nonkdim,
+        num_warps=num_warps, num_stages=num_stages, matrix_instr_nonkdim=nonkdim, waves_per_eu=eu,
     )  # fmt: skip
