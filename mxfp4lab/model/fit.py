@@ -20,7 +20,7 @@ from mxfp4lab.model.formula import Parameters
 from mxfp4lab.model.published import COUNTS_FILE, PREBUILT_FILE, PublishedRow, device_rows, harness_rows
 from mxfp4lab.paths import REPO_ROOT, data_path
 
-MODEL_VERSION = "mi355x-2"
+MODEL_VERSION = "mi355x-3"
 MODEL_FILE = f"model_{MODEL_VERSION}.json"
 SCHEMA = 1
 
