@@ -158,11 +158,20 @@ def group_wrap() -> list[list[Any]]:
                 sum_of_tile_bytes, {"b_ptr": "*u8", "out_ptr": "*i32", "N": "i32", "K": "i32"},
                 {"BLOCK_N": 128, "BLOCK_K": 256, "BY_GROUPS": by_groups}, {"num_warps": 4})
             b = np.ones(shape.n * shape.k // 2, np.uint8)
-            result = run(kernel, (tiles, 1, 1), b, np.zeros(tiles * 8, np.int32), shape.n, shape.k,
-                         workgroups=[tiles - 1], on_out_of_bounds="record")
-            ends = [f.byte_offset + 16 - f.buffer_bytes for f in result.findings]
-            first = str(result.findings[0]).splitlines()[0] if result.findings else "none"
-            rows.append([text, "% (N // 16)" if by_groups else "% N", max(ends, default=0), first])
+            furthest = 0
+
+            def note(access: Any) -> None:
+                nonlocal furthest
+                if access.space == "global" and access.kind == "load":
+                    ends = access.offsets if access.mask is None else access.offsets[access.mask]
+                    furthest = max(furthest, int(ends.max(initial=0)) + access.nbytes)
+
+            rest = (np.zeros(tiles * 8, np.int32), shape.n, shape.k)
+            found = run(kernel, (tiles, 1, 1), b, *rest, workgroups=[tiles - 1], on_out_of_bounds="record").findings
+            # How far it goes: the same with room behind B.
+            run(kernel, (tiles, 1, 1), np.resize(b, len(b) + (1 << 21)), *rest, workgroups=[tiles - 1], hooks=(note,))
+            rows.append([text, "% (N // 16)" if by_groups else "% N", max(furthest - len(b), 0),
+                         str(found[0]).split(";")[0] if found else "none"])
     return rows
 
 
@@ -238,7 +247,7 @@ def recorded_times(shapes: Sequence[Shape]) -> list[list[str]]:
             except json.JSONDecodeError:  # a torn last line
                 continue
             if trial.get("evidence") == "measured" and trial.get("latency_us"):
-                shape = parse_shape(trial["shape"])
+                shape = Shape(**trial["shape"])
                 if shape in shapes:
                     found = (trial["latency_us"], str(shape), trial["variant"], trial["device"])
                     rows.append((shapes.index(shape), *found))
