@@ -149,7 +149,8 @@ class Difference:
         packed_bytes: how many packed bytes differ.
         scale_bytes: how many scale bytes differ.
         on_ties: differing nibbles, one step apart, whose value lies exactly between two e2m1 values.
-        at_the_top: other differing nibbles in blocks of scale byte 254, whose multiplier 2^-127 is subnormal.
+        at_the_top: other differing nibbles of at least a quarter of the scale in blocks of scale byte 254, whose
+            multiplier 2^-127 is subnormal and is flushed to zero on some devices.
         elsewhere: all other differing nibbles.
         elsewhere_scaled: smallest and largest |x| / 2^e among those (NaN where there are none).
         amax: smallest and largest magnitude of the blocks in which anything differs; NaN where nothing does.
@@ -205,11 +206,6 @@ class Comparison:
             else:
                 found.append([name])
         return [tuple(group) for group in found]
-
-    def between_groups(self) -> list[Difference]:
-        """One difference for every pair of groups: of their first members."""
-        leaders = [group[0] for group in self.groups()]
-        return [self.between(a, b) for i, a in enumerate(leaders) for b in leaders[i + 1 :]]
 
     def between(self, left: str, right: str) -> Difference:
         """The difference of two answerers, in either order.
@@ -287,7 +283,7 @@ def _accumulate(difference: Difference, x: torch.Tensor, left: Answer, right: An
     differ = codes_left != codes_right
     midpoints = torch.tensor([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0], dtype=torch.float64)
     tie = torch.isin(magnitude, midpoints) & ((codes_left - codes_right).abs() == 1)
-    top = torch.from_numpy(left[1][rows] == 254)[:, None]
+    top = torch.from_numpy(left[1][rows] == 254)[:, None] & (magnitude >= 0.25)
     other = differ & ~tie & ~top
     difference.on_ties += int((differ & tie).sum())
     difference.at_the_top += int((differ & ~tie & top).sum())

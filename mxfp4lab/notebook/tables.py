@@ -126,9 +126,12 @@ def answers(comparisons: Iterable[Comparison]) -> Table:
 
 
 def differences(comparisons: Iterable[Comparison]) -> Table:
-    """Where two different answers part, by their first members."""
+    """Where every other answer parts from the first one (the matrix shows the remaining pairs)."""
     headers = ("sweep", "answers of", "packed bytes", "scale bytes", "nibbles that differ", "for example")
-    found: list[Difference] = [d for c in comparisons for d in c.between_groups()]
+    found: list[Difference] = []
+    for c in comparisons:
+        leaders = [group[0] for group in c.groups()]
+        found += [c.between(leaders[0], other) for other in leaders[1:]]
     rows = [[d.sweep, f"{d.left} / {d.right}", d.packed_bytes, d.scale_bytes, d.where, d.example] for d in found]
     return headers, rows, "" if rows else "Nothing differs anywhere."
 
