@@ -6,9 +6,9 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mxfp4lab.harness import cases as case_lines
 from mxfp4lab.shapes import Shape, parse_shape
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mxfp4lab.harness.report import CheckReport
 
 BACKENDS = ("auto", "emulator", "gpu")
-AGAINST = {"math": "even", "aiter": None}  # aiter: the rounding of the installed aiter
+AGAINST = ("math", "aiter")
 MAX_FILE_BYTES = 8 << 20
 
 
@@ -42,8 +42,8 @@ def check_submission(
             takes the GPU where torch sees one.
         shapes: only these, with the task's seeds; without them the task's cases for the mode.
         cases_file: case lines to use instead.
-        against: "math" judges by exact arithmetic with nearest-even rounding (what current aiter gives), "aiter" by the
-            rounding that the installed aiter has.
+        against: "math" judges by exact arithmetic with nearest-even rounding (what current aiter gives), "aiter" by
+            AMD's own prebuilt GEMM out of an installed amd-aiter, emulated, on A quantized as current aiter does.
         time_limit_s: of the submission's own seconds; None takes the task's limit for the mode.
         memory_limit_bytes: resident memory of its processes.
         log: where log lines go; None takes POPCORN_FD's descriptor.
@@ -56,7 +56,7 @@ def check_submission(
     """
     _require("mode", mode, case_lines.MODES)
     _require("backend", backend, BACKENDS)
-    _require("against", against, tuple(AGAINST))
+    _require("against", against, AGAINST)
     limit = case_lines.TIME_LIMITS_S[mode] if time_limit_s is None else time_limit_s
     if not limit > 0:
         raise ValueError(f"time_limit_s={time_limit_s!r} must be positive")
@@ -119,7 +119,7 @@ def _run(
 
     started = time.perf_counter()
     gpu = backend == "gpu"
-    rounding, judge = _judge(against)
+    reference, judge = _judge(against)
     report = CheckReport(path, mode, backend, "measured" if gpu else "emulated", against=judge)
     report.refusals = [str(refusal) for refusal in server_refusals(source.decode("utf-8", "replace"))]
     launches = LaunchService()
@@ -128,7 +128,7 @@ def _run(
     try:
         with session:
             launches.window = session.link.window
-            run = Run(session, None if gpu else launches, log, "cuda" if gpu else "cpu", rounding, flush)
+            run = Run(session, None if gpu else launches, log, "cuda" if gpu else "cpu", reference, flush)
             report.passed = getattr(run, mode)(cases)
             report.cases = run.reports
     except SubmissionEnded as error:  # it did not even start
@@ -151,14 +151,19 @@ def _run(
     return report
 
 
-def _judge(against: str) -> tuple[str, str]:
-    """The rounding of A in the reference, and how to call it."""
-    if against == "math":
-        return "even", "exact arithmetic, ties to even"
-    from mxfp4lab.oracle import installed_rounding
+def _judge(against: str) -> tuple[Callable[[tuple[Any, ...]], Any], str]:
+    """What computes the C that outputs are judged by, and how to call it.
 
-    rounding, name = installed_rounding()
-    return rounding, name
+    Raises:
+        ValueError: aiter is asked for and is not here, or its code objects cannot be read.
+    """
+    if against == "math":
+        from mxfp4lab.harness.protocol import exact_reference
+
+        return exact_reference, "exact arithmetic, ties to even"
+    from mxfp4lab.oracle.gemm import aiter_output, require_prebuilt_gemm
+
+    return aiter_output, require_prebuilt_gemm()
 
 
 def _device(gpu: bool) -> tuple[int, str]:
@@ -182,7 +187,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--cases", metavar="FILE", help="a file of case lines `m: ..; n: ..; k: ..; seed: ..`")
     parser.add_argument(
-        "--against", default="math", help="math (exact, ties to even) or aiter (the installed aiter's rounding)"
+        "--against", default="math", help="math (exact, ties to even) or aiter (its prebuilt GEMM, emulated)"
     )
     parser.add_argument(
         "--report", action="store_true", help="list each kernel launched: resources, spills, hazards, findings"
