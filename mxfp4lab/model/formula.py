@@ -100,7 +100,7 @@ def launch_terms(f: LaunchFeatures, p: Parameters, regime: str) -> dict[str, flo
     memory = _from_memory(f, p, regime)
     rate = p.read_us_per_mb if regime == "harness" else p.device_read_us_per_mb
     # Workgroups that run together miss together; only later ones find in L2 what others brought there. A CU holds 8 at
-    # most (8 waves a SIMD, 4 waves each), whatever this launch's registers leave: fewer at a time shall not look better.
+    # most (8 waves a SIMD, 4 waves each), and fewer at a time shall not look better.
     together = -(-f.workgroups_per_cu // hw.MAX_WAVES_PER_SIMD)
     first_time = memory * max(1.0 / together, min(1.0, f.fabric_mb / max(f.read_mb_all, 1e-12)))
     from_l2 = f.read_mb * 1e6 / hw.L1_BYTES_PER_CYCLE / hw.CLOCK_HZ * 1e6
