@@ -5,8 +5,9 @@ import torch
 
 from mxfp4lab import claims
 from mxfp4lab.answerers import aiter_answerer, kernel_answerer, torch_answerer
+from mxfp4lab.formats import quantize_mxfp4
 from mxfp4lab.oracle.install import AiterError, find_aiter
-from mxfp4lab.oracle.quantizer import compile_quantizer, gpu_quantizer, probe_aiter
+from mxfp4lab.oracle.quantizer import compile_quantizer, emulated_quantizer, gpu_quantizer, probe_aiter
 from mxfp4lab.proof import bf16_sweep, binade_sweep, compare, golden_sweep
 
 
@@ -104,3 +105,56 @@ def test_requests_that_cannot_be_met_are_one_line(wheel):
     if not torch.cuda.is_available():
         with pytest.raises(AiterError, match="has no GPU that torch can use"):
             gpu_quantizer(wheel)
+
+
+# A tree as an aiter since PR 975 is laid out, with this project's own arithmetic in it
+TREE_KERNEL = """
+import triton
+import triton.language as tl
+from mxfp4lab.kernels.convert import quantize_tile
+
+
+@triton.jit
+def _mxfp4_quant_op(x, BLOCK_SIZE_N, BLOCK_SIZE_M, MXFP4_QUANT_BLOCK_SIZE):
+    return quantize_tile(x, "sw_aiter", BLOCK_SIZE_M, BLOCK_SIZE_N)
+
+
+@triton.jit
+def _dynamic_mxfp4_quant_kernel(x_ptr, x_fp4_ptr, bs_ptr, stride_x_m_in, stride_x_n_in, stride_x_fp4_m_in,
+                                stride_x_fp4_n_in, stride_bs_m_in, stride_bs_n_in, M, N, BLOCK_SIZE_M: tl.constexpr,
+                                BLOCK_SIZE_N: tl.constexpr, NUM_ITER: tl.constexpr, NUM_STAGES: tl.constexpr,
+                                MXFP4_QUANT_BLOCK_SIZE: tl.constexpr, EVEN_M_N: tl.constexpr,
+                                SCALING_MODE: tl.constexpr):
+    m = tl.program_id(0) * BLOCK_SIZE_M + tl.arange(0, BLOCK_SIZE_M)[:, None]
+    n = tl.program_id(1) * BLOCK_SIZE_N + tl.arange(0, BLOCK_SIZE_N)[None, :]
+    x = tl.load(x_ptr + m * stride_x_m_in + n * stride_x_n_in, mask=(m < M) & (n < N), other=0.0)
+    packed, scale = _mxfp4_quant_op(x.to(tl.float32), BLOCK_SIZE_N, BLOCK_SIZE_M, MXFP4_QUANT_BLOCK_SIZE)
+    p = tl.program_id(1) * (BLOCK_SIZE_N // 2) + tl.arange(0, BLOCK_SIZE_N // 2)[None, :]
+    tl.store(x_fp4_ptr + m * stride_x_fp4_m_in + p * stride_x_fp4_n_in, packed, mask=(m < M) & (p < N // 2))
+    s = tl.program_id(1) * (BLOCK_SIZE_N // 32) + tl.arange(0, BLOCK_SIZE_N // 32)[None, :]
+    tl.store(bs_ptr + m * stride_bs_m_in + s * stride_bs_n_in, scale, mask=(m < M) & (s < (N + 31) // 32))
+"""
+
+
+def plant(root, text):
+    path = root / "aiter/ops/triton/_triton_kernels/quant/quant.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    (root / "aiter/__init__.py").write_text("raise RuntimeError('must not run')\n")
+    return find_aiter(root)
+
+
+def test_a_tree_whose_op_rounds_to_even_may_stand_for_the_reference(tmp_path):
+    install = plant(tmp_path, TREE_KERNEL)
+    verdict = probe_aiter(install, "emulator")
+    assert (verdict.rounding, verdict.usable) == ("even", True)
+    assert verdict.reason == "may stand for the task's reference"
+    x = torch.randn(5, 96, generator=torch.Generator().manual_seed(2)).bfloat16()
+    for got, want in zip(emulated_quantizer(install, torch.bfloat16)(x), quantize_mxfp4(x), strict=True):
+        assert got.equal(want)
+
+
+def test_a_kernel_with_other_parameters_is_named(tmp_path):
+    install = plant(tmp_path, TREE_KERNEL.replace("SCALING_MODE: tl", "SCALING_MODE: tl.constexpr, SEED: tl"))
+    with pytest.raises(AiterError, match=r"has new parameters \['SEED'\] and lacks \[\]"):
+        compile_quantizer(install)
