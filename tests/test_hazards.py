@@ -133,3 +133,21 @@ def test_the_compilers_own_schedule_is_clean_and_needs_its_waits():
     assert waits, "this kernel no longer makes the compiler wait: choose another"
     without = "\n".join(line for index, line in enumerate(lines) if index not in waits)
     assert len(find_hazards(parse_amdgcn(without)[0])) == len(waits)
+
+
+MFMA = "v_mfma_scale_f32_16x16x128_f8f6f4 v[8:11], v[0:3], v[4:7], 0, v12, v13 op_sel_hi:[0,0,0] cbsz:4 blgp:4"
+
+
+@pytest.mark.parametrize(("between", "expected"), [
+    ((), 1), (("s_nop 0",), 1), (("s_nop 1",), 0), (("s_nop 0", "s_nop 0"), 0), (("v_mov_b32 v20, 0",), 1),
+    (("v_mov_b32 v20, 0", "s_mov_b32 s3, 0"), 0),
+])
+@pytest.mark.parametrize("register", ["v3", "v5", "v12", "v13"])
+def test_an_mfma_needs_two_wait_states_behind_the_writer_of_an_operand(register, between, expected):
+    found = hazards(f"v_mov_b32 {register}, 0", *between, MFMA)
+    assert [hazard.kind for hazard in found] == ["matrix"] * expected
+
+
+def test_an_mfma_does_not_wait_for_registers_that_it_only_writes():
+    assert hazards("v_mov_b32 v9, 0", MFMA) == []
+    assert hazards("buffer_load_dword v3, v20, s[0:3], 0 offen", MFMA) == []

@@ -1,4 +1,6 @@
-"""Static check of a hazard that the hardware does not interlock: forwarding of partly written vector registers.
+"""Static check of two hazards that the hardware does not interlock and inline assembly has to mind itself.
+
+**Forwarding of partly written vector registers.**
 
 On gfx940 and later the result of an instruction that writes only bytes or a half of a register, or that shifts its
 result into place, is not forwarded: the next VALU instruction must not touch that register. The compiler inserts an
@@ -12,6 +14,10 @@ value). Stores are not affected: they do not take the forwarding path.
 Sources: LLVM pull requests 100276 (destination select), 117844 ("no 4 clk forwarding on opcodes that convert from
 F32/F16 to F8 or F4") and 118589 (FP4 needs the wait whatever op_sel is). For the non-stochastic FP4 conversions with
 op_sel 0 LLVM itself inserts no wait; the hardware note that it cites makes no exception, so neither do we.
+
+**Matrix operands.** An MFMA that reads a register which a vector instruction wrote needs two wait states between them
+(LLVM's hazard recognizer for gfx90a and later; an instruction is one wait state, `s_nop n` is n + 1). The compiler
+counts for instructions that it emits, not for what an inline-asm block wrote.
 """
 
 from __future__ import annotations
@@ -25,16 +31,17 @@ from mxfp4lab.isa.instruction import Instruction, Operand, Program
 _TO_FP4 = re.compile(r"v_cvt_scalef32_(?:sr_)?pk_fp4_")
 _TO_FP8 = re.compile(r"v_cvt_(?:scalef32_)?(?:sr_)?(?:pk_)?(?:fp8|bf8)_")
 _VECTOR_CLASSES = ("valu", "mfma", "convert")
+MATRIX_WAIT_STATES = 2
 # Packed and mixed-precision encodings (VOP3P) use op_sel for sources only.
 _NO_DESTINATION_SELECT = ("v_pk_", "v_dot", "v_fma_mix", "v_mad_mix", "v_mfma_", "v_smfmac_")
 
 
 @dataclass(frozen=True)
 class Hazard:
-    """One pair of neighbouring instructions that needs an independent instruction or `s_nop` between.
+    """One pair of instructions that needs independent instructions or `s_nop` between.
 
     Attributes:
-        kind: "read" (the second reads what the first wrote) or "write" (both write the register).
+        kind: "read" (the second reads what the first wrote), "write" (both write the register) or "matrix".
         index: the second instruction's index in the program.
         register: the register, as the assembler writes it.
         message: both instructions and what to do, one line.
@@ -65,7 +72,39 @@ def find_hazards(program: Program) -> list[Hazard]:
                 f"({producer.text or producer.mnemonic}): put an independent instruction or s_nop 0 between"
             )
             found.append(Hazard(kind, consumer.index, str(destination), message))
+    found += matrix_hazards(program)
+    return sorted(found, key=lambda hazard: hazard.index)
+
+
+def matrix_hazards(program: Program) -> list[Hazard]:
+    """Every MFMA whose operand a vector instruction wrote less than two wait states before."""
+    found = []
+    for consumer in program.instructions:
+        if classify(consumer.mnemonic) != "mfma":
+            continue
+        waited, place = 0, consumer.index - 1
+        while waited < MATRIX_WAIT_STATES and place >= 0:
+            producer = program.instructions[place]
+            kind = classify(producer.mnemonic)
+            written = producer.operands[0] if kind in ("valu", "convert") and producer.operands else None
+            vector = written is not None and written.kind in ("vgpr", "agpr")
+            if vector and any(_overlap(written, operand) for operand in consumer.operands[1:]):
+                message = (
+                    f"{consumer.where()} reads {written}, written {waited} wait states before "
+                    f"({producer.text or producer.mnemonic}): an MFMA needs {MATRIX_WAIT_STATES}"
+                )
+                found.append(Hazard("matrix", consumer.index, str(written), message))
+                break
+            waited += 1 + _extra_waits(producer)
+            place -= 1
     return found
+
+
+def _extra_waits(instruction: Instruction) -> int:
+    """Wait states of an instruction beyond its own: `s_nop n` adds n."""
+    if instruction.mnemonic != "s_nop" or not instruction.operands:
+        return 0
+    return int(instruction.operands[0].value)
 
 
 def unforwarded_destination(instruction: Instruction) -> Operand | None:

@@ -9,8 +9,8 @@ gfx950 machine code for kernels whose layout gives every lane whole blocks (Gluo
 
 Both pieces compute ``byte = max(((amax + 0x20) >> 7) - 2, 0)`` on the bits of the bf16 amax, and 254 where the sum
 carries into exponent 255 (see ``convert``). A convert writes one byte of its destination and keeps the others; four
-destinations in turn keep two writes of one register apart, and whatever reads the last one is kept off by one more
-instruction.
+destinations in turn keep two writes of one register apart. The two wait states at the end are what an MFMA needs
+between a vector instruction that writes its operand and itself: the compiler counts them for its own instructions only.
 """
 
 import triton.language as tl
@@ -69,7 +69,7 @@ v_cvt_scalef32_pk_fp4_bf16 $0, $9, $5 op_sel:[0,0,1,1]
 v_cvt_scalef32_pk_fp4_bf16 $1, $13, $5 op_sel:[0,0,1,1]
 v_cvt_scalef32_pk_fp4_bf16 $2, $17, $5 op_sel:[0,0,1,1]
 v_cvt_scalef32_pk_fp4_bf16 $3, $21, $5 op_sel:[0,0,1,1]
-s_nop 0
+s_nop 1
 """)
 
 # amax in 18: bf16 bits order like f16 bits up to f16's infinity (2^121 as bf16), so packed f16 maxima and minima of
@@ -151,6 +151,7 @@ v_cvt_scalef32_pk_fp4_bf16 $1, $13, $5 op_sel:[0,0,1,1]
 v_cvt_scalef32_pk_fp4_bf16 $2, $17, $5 op_sel:[0,0,1,1]
 v_cvt_scalef32_pk_fp4_bf16 $3, $21, $5 op_sel:[0,0,1,1]
 v_lshrrev_b32 $4, 7, $4
+s_nop 1
 """)
 
 BLOCK_CONSTRAINTS = tl.constexpr("=&v,=&v,=&v,=&v,=&v,=&v" + ",v" * 16)

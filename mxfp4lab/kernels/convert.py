@@ -22,7 +22,8 @@ EXPONENT_CARRY_BF16 = tl.constexpr(0x20)
 
 # One v_cvt_scalef32_pk_fp4_* writes one byte of its destination and keeps the others. Two such writes to one register
 # back to back, or a read right behind one, need an independent instruction between (gfx950 forwarding hazard, which
-# the assembler does not fill inside inline assembly): two destinations are written alternately, and s_nop ends it.
+# the assembler does not fill inside inline assembly): two destinations are written alternately. The wait states at the
+# end also cover an MFMA that reads the result, which needs two after a vector instruction.
 # Outputs are whole 32-bit words: the AMD backend has no register class for four bytes.
 CVT_WORDS_F32 = tl.constexpr("""
 v_cvt_scalef32_pk_fp4_f32 $0, $2, $4, $18
@@ -33,7 +34,7 @@ v_cvt_scalef32_pk_fp4_f32 $0, $10, $12, $18 op_sel:[0,0,0,1]
 v_cvt_scalef32_pk_fp4_f32 $1, $11, $13, $19 op_sel:[0,0,0,1]
 v_cvt_scalef32_pk_fp4_f32 $0, $14, $16, $18 op_sel:[0,0,1,1]
 v_cvt_scalef32_pk_fp4_f32 $1, $15, $17, $19 op_sel:[0,0,1,1]
-s_nop 0
+s_nop 1
 """)
 CVT_WORDS_F32_CONSTRAINTS = tl.constexpr("=&v,=&v" + ",v" * 18)
 
@@ -46,7 +47,7 @@ v_cvt_scalef32_pk_fp4_bf16 $0, $6, $10 op_sel:[0,0,0,1]
 v_cvt_scalef32_pk_fp4_bf16 $1, $7, $11 op_sel:[0,0,0,1]
 v_cvt_scalef32_pk_fp4_bf16 $0, $8, $10 op_sel:[0,0,1,1]
 v_cvt_scalef32_pk_fp4_bf16 $1, $9, $11 op_sel:[0,0,1,1]
-s_nop 0
+s_nop 1
 """)
 CVT_WORDS_BF16_CONSTRAINTS = tl.constexpr("=&v,=&v" + ",v" * 10)
 
