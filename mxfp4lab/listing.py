@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import linecache
+import re
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from mxfp4lab.isa import classify
@@ -33,10 +36,14 @@ def inner_loop(program: Any) -> tuple[int, int]:
 def lines_of(compiled: Any) -> list[Line]:
     """Every instruction of the inner loop with its source."""
     first, last = inner_loop(compiled.program)
+    folders = {name: folder for folder, name in re.findall(r'^\s*\.file\s+\d+ "([^"]+)" "([^"]+)"', compiled.asm, re.M)}
     lines = []
     for ins in compiled.program.instructions[first : last + 1]:
-        known = compiled.source_line(ins.index)
-        source = f"{known[0].rsplit('/', 1)[-1]}:{known[1]}  {known[2].strip()}" if known else ""
+        source = ""
+        if ins.source is not None:
+            name, number = ins.source
+            text = linecache.getline(str(Path(folders.get(name, "")) / name), number).strip()
+            source = f"{name}:{number}  {text}"
         lines.append(Line(ins.index, " ".join(ins.text.split()), classify(ins.mnemonic), source))
     return lines
 
