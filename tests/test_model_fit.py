@@ -13,7 +13,8 @@ from mxfp4lab import model
 from mxfp4lab.model import box, regret
 from mxfp4lab.model.crossval import CONFIG_SHAPES, disasters, left_out, spearman
 from mxfp4lab.model.fit import HARNESS_PARAMETERS, PRIORS, fit_parameters, prepare, prior_parameters
-from mxfp4lab.model.published import with_time
+from mxfp4lab.model.published import COUNTS_FILE, with_time
+from mxfp4lab.paths import data_path
 from mxfp4lab.records import Evidence, Status, Trial, TrialLog, read_trials
 from mxfp4lab.shapes import Shape
 
@@ -123,6 +124,20 @@ def test_a_time_that_is_not_positive_is_refused():
     rows = prepare([with_time(model.harness_rows()[0], 0.0)])
     with pytest.raises(ValueError, match=r"us=0\.0 of 256x3072x1536"):
         fit_parameters(rows, HARNESS_PARAMETERS, prior_parameters())
+
+
+def test_rows_of_any_file_in_the_published_form_can_be_judged(tmp_path):
+    source = data_path(COUNTS_FILE).read_text().splitlines()
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join([source[0], *source[14:26]]) + "\n")
+    rows = model.rows_from_file(path)
+    assert rows == list(model.harness_rows()[13:25])
+    assert "holds" in box.check_box(rows).verdict
+    path.write_text("\n".join([source[0], source[1], source[2].replace("384", "many")]) + "\n")
+    with pytest.raises(ValueError, match=r"rows.csv', line 3: .*many"):
+        model.rows_from_file(path)
+    with pytest.raises(ValueError, match="none.csv"):
+        model.rows_from_file(tmp_path / "none.csv")
 
 
 def test_rows_with_equal_counts_are_one_rank():

@@ -16,7 +16,7 @@ from mxfp4lab.model.predict import (
     predict_counts,
     stored_model,
 )
-from mxfp4lab.model.published import PublishedRow, counts_from_row, device_rows, harness_rows
+from mxfp4lab.model.published import PublishedRow, counts_from_row, device_rows, harness_rows, rows_from_file
 
 __all__ = [
     "MODEL_FILE",
@@ -34,6 +34,7 @@ __all__ = [
     "predict",
     "predict_counts",
     "refit",
+    "rows_from_file",
     "stored_model",
     "write_model",
 ]

@@ -11,6 +11,7 @@ import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from mxfp4lab.isa.waits import ROUND_TRIP_CYCLES
@@ -186,17 +187,38 @@ def read_rows(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def rows_from_file(path: Path | str) -> list[PublishedRow]:
+    """Harness rows of a csv file in the form of `mi355x_fused_counts.csv`: counts, config and a measured `harness_us`.
+
+    Raises:
+        ValueError: if the file is missing, or a row lacks a column or holds what is no number; names the line.
+    """
+    try:
+        with Path(path).open(newline="", encoding="utf-8") as file:
+            found = list(csv.DictReader(file))
+    except OSError as error:
+        raise ValueError(f"path={str(path)!r}: {error.strerror}") from None
+    rows = []
+    for line, row in enumerate(found, 2):
+        try:
+            rows.append(_harness_row(row))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"path={str(path)!r}, line {line}: {error}") from None
+    return rows
+
+
+def _harness_row(row: Mapping[str, str]) -> PublishedRow:
+    counts = counts_from_row(row)
+    config: dict[str, Any] = {name: int(row[name]) for name in _CONFIG_COLUMNS}
+    config["cache_modifier"] = row["cache_modifier"]
+    label = row["notes"].removeprefix("benchmark mode; ")
+    return PublishedRow(counts.shape, float(row["harness_us"]), counts, "harness", label, config, "fused")
+
+
 @lru_cache(maxsize=1)
 def harness_rows() -> tuple[PublishedRow, ...]:
     """The 29 harness rows with counts, all of aiter's fused kernel, in file order."""
-    rows = []
-    for row in read_rows(COUNTS_FILE):
-        config: dict[str, Any] = {name: int(row[name]) for name in _CONFIG_COLUMNS}
-        config["cache_modifier"] = row["cache_modifier"]
-        counts = counts_from_row(row)
-        label = row["notes"].removeprefix("benchmark mode; ")
-        rows.append(PublishedRow(counts.shape, float(row["harness_us"]), counts, "harness", label, config, "fused"))
-    return tuple(rows)
+    return tuple(rows_from_file(data_path(COUNTS_FILE)))
 
 
 @lru_cache(maxsize=1)
