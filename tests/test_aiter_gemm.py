@@ -2,10 +2,12 @@
 
 import csv
 import dataclasses
+from pathlib import Path
 
 import pytest
 import torch
 
+from mxfp4lab import cli
 from mxfp4lab.config import GemmConfig
 from mxfp4lab.formats import dequantize_mxfp4, quantize_mxfp4
 from mxfp4lab.gfx950 import OutOfBounds
@@ -127,6 +129,25 @@ def test_aiter_judges_by_its_own_code():
     old = aiter_output(data, rounding="half_away")
     assert not identical(old, reference_output(data)) and old.isfinite().all()
     assert not check_output(old, reference_output(data)).passed
+
+
+def test_check_can_judge_by_amds_machine_code(capfd, monkeypatch):
+    def check(name):
+        path = Path(__file__).parent / "submissions" / name
+        code = cli.run(["check", str(path), "--backend", "emulator", "--against", "aiter", "--shape", "16,256,512"])
+        return code, *capfd.readouterr()
+
+    code, out, _ = check("triton_kernel.py")
+    assert code == 0 and "bf16 identical 100 %" in out
+    code, out, _ = check("wrong_values.py")
+    assert code == 112 and "elements outside" in out
+
+    def none_here(source=None):
+        raise AiterError("no aiter is installed; `pip install --no-deps amd-aiter` gives AMD's kernels")
+
+    monkeypatch.setattr("mxfp4lab.oracle.gemm.find_aiter", none_here)
+    code, out, err = check("triton_kernel.py")
+    assert (code, out) == (2, "") and "pip install --no-deps amd-aiter" in err and err.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ["256x256", "128x512"])

@@ -11,10 +11,12 @@ from mxfp4lab.formats import quantize_mxfp4
 from mxfp4lab.gfx950 import RunResult, run
 from mxfp4lab.gfx950.memory import Access
 from mxfp4lab.layouts import e8m0_shuffle
+from mxfp4lab.oracle.install import find_aiter
+from mxfp4lab.oracle.prebuilt import prebuilt_kernels
 from mxfp4lab.plan.data import CodeObjectLaunch
 from mxfp4lab.plan.prebuilt import build_gemm_stage
 from mxfp4lab.shapes import Shape
-from mxfp4lab.toolchain.codeobject import load_launch
+from mxfp4lab.toolchain.codeobject import load_code_object, load_launch
 from mxfp4lab.toolchain.compiled import Compiled
 
 
@@ -100,6 +102,18 @@ def aiter_output(data: Sequence[torch.Tensor], *, rounding: str = "even", kernel
         C [M, N] bf16.
     """
     a, _, _, b_shuffle, b_scale_sh = data
-    a_q, a_scale = quantize_mxfp4(a, rounding=rounding)
-    bytes_of = lambda tensor: tensor.contiguous().view(torch.uint8)  # noqa: E731 the task's tensors may be float4/float8
-    return run_prebuilt_gemm(a_q, e8m0_shuffle(a_scale), bytes_of(b_shuffle), bytes_of(b_scale_sh), kernel=kernel).c
+    a_q, a_scale = quantize_mxfp4(a.cpu(), rounding=rounding)
+    b_bytes, scale_bytes = (tensor.cpu().contiguous().view(torch.uint8) for tensor in (b_shuffle, b_scale_sh))
+    return run_prebuilt_gemm(a_q, e8m0_shuffle(a_scale), b_bytes, scale_bytes, kernel=kernel).c.to(a.device)
+
+
+def require_prebuilt_gemm() -> str:
+    """Make sure that `aiter_output` can work here; returns how to call it, in a line.
+
+    Raises:
+        AiterError: no aiter is installed, or it came without code objects.
+        CompileError: they cannot be read (the decoder's package is missing).
+    """
+    install = find_aiter()
+    load_code_object(prebuilt_kernels(install)[0].path)
+    return f"aiter {install.version}'s prebuilt GEMM, emulated; A quantized with ties to even"
