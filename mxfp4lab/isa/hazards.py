@@ -72,7 +72,8 @@ def find_hazards(program: Program) -> list[Hazard]:
                 f"({producer.text or producer.mnemonic}): put an independent instruction or s_nop 0 between"
             )
             found.append(Hazard(kind, consumer.index, str(destination), message))
-    found += matrix_hazards(program)
+    known = {hazard.index for hazard in found}
+    found += [hazard for hazard in matrix_hazards(program) if hazard.index not in known]
     return sorted(found, key=lambda hazard: hazard.index)
 
 
