@@ -136,7 +136,7 @@ def test_rows_of_any_file_in_the_published_form_can_be_judged(tmp_path):
     path.write_text("\n".join([source[0], source[1], source[2].replace("384", "many")]) + "\n")
     with pytest.raises(ValueError, match=r"rows.csv', line 3: .*many"):
         model.rows_from_file(path)
-    with pytest.raises(ValueError, match="none.csv"):
+    with pytest.raises(ValueError, match=r"none\.csv"):
         model.rows_from_file(tmp_path / "none.csv")
 
 
