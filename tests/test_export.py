@@ -192,7 +192,7 @@ def test_candidates_are_timed_at_the_first_call_and_a_broken_one_drops_out(tmp_p
     assert text.count("        (\n            run_") + text.count("        (run_") == 3
     report = check(path, [SMALL], "leaderboard")
     assert report.passed, report.summary()
-    assert report.cases[0].launches_per_call == [1, 1, 1], "chosen before the first counted call"
+    assert report.cases[0].launches_per_call == [1, 1, 1, 1], "chosen before the first counted call"
     broken = text.replace("BLOCK_N=32", "BLOCK_N=33", 1)
     path.write_text(broken)
     report = check(path, [SMALL])

@@ -116,6 +116,12 @@ def test_c_that_is_not_contiguous_passes_with_a_warning() -> None:
     assert "not contiguous (strides (72, 1))" in report.cases[0].warnings[0]
 
 
+def test_b_kept_for_the_same_tensor_is_a_warning_only() -> None:
+    report = check("cached_b", "leaderboard")
+    assert report.passed
+    assert "B is cached by pointer or id" in report.cases[0].warnings[0]
+
+
 def test_cached_results_pass_where_inputs_never_change() -> None:
     assert check("cached_by_shape", "test").passed  # why leaderboard mode exists
 
@@ -124,7 +130,7 @@ def test_the_tasks_template_runs_on_a_labelled_stand_in_for_aiter() -> None:
     report = check("aiter_template", shapes=TWO)
     assert report.passed
     assert report.cases[0].bf16_identical_fraction == 1.0
-    assert any("aiter's GEMM is computed by the torch reference" in note for note in report.notes)
+    assert any(note.startswith("aiter's GEMM is ") for note in report.notes)  # whose arithmetic: it depends on the machine
     first, second = (case.message for case in report.cases)
     assert report.log == [
         "test-count: 2",

@@ -16,6 +16,7 @@ def execute(
     arguments: list[Argument],
     buffers: list[np.ndarray],
     names: dict[int, str],
+    layout: tuple[tuple[int, int], ...] | None = None,
 ) -> tuple[int, tuple[str, ...]]:
     """Run a launch in place.
 
@@ -26,6 +27,7 @@ def execute(
         arguments: (name, value) in signature order; a pointer is (buffer index, byte offset).
         buffers: uint8 bytes of each storage, written in place.
         names: what to call each buffer.
+        layout: (offset, size) of each argument, where the kernel does not say.
 
     Returns:
         lane-instructions executed, and the findings.
@@ -37,7 +39,7 @@ def execute(
     placed = [memory.add(names.get(i, f"buffer {i}"), data) for i, data in enumerate(buffers)]
     values = [Pointer(placed[v[0]].base + v[1]) if isinstance(v, tuple) else v for _, v in arguments]
     try:
-        result = launch(compiled, grid, values, memory)
+        result = launch(compiled, grid, values, memory, layout=layout)
     except EmulationError as error:
         raise ValueError(str(error)) from None
     finally:

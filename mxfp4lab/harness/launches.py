@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -33,6 +33,7 @@ class KernelUse:
         launches: how often it was launched; replayed: how many of those were replayed from an equal launch.
         lane_instructions: executed, replays included.
         findings: what the emulator reported (out-of-bounds accesses and the like), without repetitions.
+        layout: (offset, size) of each argument, for prebuilt code objects.
     """
 
     compiled: Compiled
@@ -43,6 +44,7 @@ class KernelUse:
     replayed: int = 0
     lane_instructions: int = 0
     findings: list[str] = field(default_factory=list)
+    layout: tuple[tuple[int, int], ...] | None = None
 
     def to_dict(self) -> dict[str, object]:
         """Plain JSON values for `--json`."""
@@ -73,7 +75,7 @@ class _Result:
 
 
 class LaunchService:
-    """Answers `kernel`, `launch` and `note` requests of one submission's process.
+    """Answers `kernel`, `prebuilt`, `launch` and `note` requests of one submission's process.
 
     Args:
         window: set before the first request: the shared memory in which tensors lie.
@@ -95,6 +97,8 @@ class LaunchService:
             operation = message.get("op")
             if operation == "kernel":
                 return self._kernel(message)
+            if operation == "prebuilt":
+                return self._prebuilt(message)
             if operation == "launch":
                 return self._launch(message)
             if operation == "note":
@@ -132,6 +136,35 @@ class LaunchService:
         self._known[key] = len(self.kernels) - 1
         return {"kernel": len(self.kernels) - 1}
 
+    def _prebuilt(self, message: dict) -> dict:
+        """aiter's GEMM for a shape, out of an installed amd-aiter: its kernel, grid and arguments, tensors by name."""
+        from mxfp4lab.plan.aiter_gemm import ARGUMENTS, choose_gemm, gemm_launch
+        from mxfp4lab.shapes import Shape
+        from mxfp4lab.toolchain.codeobject import load_launch
+
+        shape = Shape(int(message["m"]), int(message["n"]), int(message["k"]))
+        split = message.get("log2_k_split")
+        choice = choose_gemm(shape, str(message["kernel"]) or None, None if split is None else int(split))
+        launch = gemm_launch(choice, shape)
+        compiled = load_launch(launch)
+        arguments = []
+        for (name, _), (_, size, value) in zip(ARGUMENTS, launch.args, strict=True):
+            if hasattr(value, "buffer"):
+                arguments.append({"tensor": value.buffer, "kind": "*u8", "name": name})
+            else:
+                kind = "fp32" if isinstance(value, float) else f"i{8 * size}"
+                arguments.append({"value": value, "kind": kind, "name": name})
+        if compiled.kernel_hash not in self._known:
+            if len(self.kernels) >= MAX_KERNELS:
+                return {"error": f"more than {MAX_KERNELS} kernels"}
+            own = replace(compiled, signature=tuple((entry["name"], entry["kind"]) for entry in arguments))
+            own.use_decoded(compiled.program, compiled.descriptor)
+            layout = tuple((offset, size) for offset, size, _ in launch.args)
+            self.kernels.append(KernelUse(own, {}, {}, layout=layout))
+            self._known[compiled.kernel_hash] = len(self.kernels) - 1
+        return {"kernel": self._known[compiled.kernel_hash], "grid": list(launch.grid), "args": arguments,
+                "name": choice.kernel.short_name, "split": launch.grid[2] > 1}  # fmt: skip
+
     def _launch(self, message: dict) -> dict:
         use = self.kernels[int(message["kernel"])]
         grid = tuple(int(n) for n in message["grid"])
@@ -161,7 +194,7 @@ class LaunchService:
 
             before = [_digest(b) for b in buffers]
             try:
-                lane_instructions, findings = execute(use.compiled, grid, arguments, buffers, names)
+                lane_instructions, findings = execute(use.compiled, grid, arguments, buffers, names, use.layout)
             except ValueError as error:
                 finding = " ".join(str(error).split())
                 if finding not in use.findings:

@@ -180,11 +180,12 @@ class Run:
         repeats = EMULATED_REPEATS if self.emulated else LEADERBOARD.max_repeats
         for repeat in range(repeats):
             seed = (seed + SEED_STEP) % 2**63
-            # New tensors show a cache keyed by shape; new values in those same tensors one keyed by pointer or id.
-            how = "fresh" if repeat % 2 == 0 else "overwrite"
-            report.message = self._checked_call(report, self._inputs(case, seed), how, history, durations)
+            report.message = self._checked_call(report, self._inputs(case, seed), "fresh", history, durations)
             if not self.emulated and repeat > 1 and self._enough(durations, LEADERBOARD):
                 break
+        # New tensors show a cache keyed by shape. New values in old tensors show one keyed by pointer or id, which the
+        # task finds only when its allocator happens to hand out an address again.
+        self._checked_call(report, self._inputs(case, (seed + SEED_STEP) % 2**63), "overwrite", history)
         if durations:
             report.stats = statistics(durations)
 
@@ -231,8 +232,11 @@ class Run:
         verdict = check_output(output, self.reference(data))
         report.bf16_identical_fraction, report.max_abs_err = verdict.bf16_identical_fraction, verdict.max_abs_err
         if not verdict.passed:
-            stale = self._stale(output, data, how, history)
-            raise Failed(stale or verdict.message)
+            stale, by = self._stale(output, data, how, history)
+            if stale == "B" and how == "overwrite":  # the task never writes new values into old tensors
+                report.warnings.append(f"{by}: right as long as every call brings new tensors, as the task's do")
+                return verdict.message
+            raise Failed(by or verdict.message)
         if "same_as_call" in answer:
             raise Failed("the output lies in the same memory as an earlier output: a buffer was handed out twice")
         if not answer.get("contiguous", True):
@@ -271,19 +275,22 @@ class Run:
         if answer.get("view_of"):
             raise Failed(f"the output is a view of input {answer['view_of']}, not a tensor of its own")
 
-    def _stale(self, output: torch.Tensor, data: tuple[torch.Tensor, ...], how: str, history: list[Call]) -> str:
-        """Which earlier call a wrong output belongs to, in words; "" where it belongs to none."""
+    def _stale(
+        self, output: torch.Tensor, data: tuple[torch.Tensor, ...], how: str, history: list[Call]
+    ) -> tuple[str, str]:
+        """What an earlier call left in a wrong output ("C", "A", "B" or ""), and that in words."""
         keyed = "pointer or id" if how == "overwrite" else "shape"
         for index, call in reversed(list(enumerate(history))):
             if output.shape != call.output.shape or output.dtype != call.output.dtype:
                 continue
             if torch.equal(output, call.output):
-                return f"the result of call {index} was returned again for new inputs: results are cached by {keyed}"
+                said = f"the result of call {index} was returned again for new inputs"
+                return "C", f"{said}: results are cached by {keyed}"
             if torch.equal(output, self.reference((call.data[0], *data[1:]))):
-                return f"computed with the A of call {index}: quantized A is cached by {keyed}"
+                return "A", f"computed with the A of call {index}: quantized A is cached by {keyed}"
             if torch.equal(output, self.reference((data[0], *call.data[1:]))):
-                return f"computed with the B of call {index}: B is cached by {keyed}"
-        return ""
+                return "B", f"computed with the B of call {index}: B is cached by {keyed}"
+        return "", ""
 
     def _time(self, rule: StopRule) -> list[float]:
         answer = self.session.request(

@@ -158,6 +158,25 @@ class Gfx950Driver(DriverBase):
         )
         return [1.0] * len(quantiles) if quantiles is not None else 1.0
 
+    def launch_prebuilt(self, request: dict, tensors: dict[str, torch.Tensor]) -> dict:
+        """aiter's prebuilt GEMM as machine code; the answer holds `error` where there is none to execute.
+
+        Args:
+            request: m, n, k, kernel (a name, or "" for aiter's choice), log2_k_split.
+            tensors: a_q, b_shuffle, a_scale_sh, b_scale_sh and c (rows padded to 32), as the kernel reads them.
+        """
+        answer = self._link.ask({"op": "prebuilt", **request})
+        if "error" in answer:
+            return answer
+        if answer["split"]:
+            tensors["c"].zero_()  # its shares are added into C
+        values = [tensors[entry["tensor"]] if "tensor" in entry else entry["value"] for entry in answer["args"]]
+        with torch._C.DisableTorchFunction():
+            self.launch(
+                int(answer["kernel"]), tuple(answer["grid"]), values, [entry["kind"] for entry in answer["args"]]
+            )
+        return answer
+
     def launch(self, function: int, grid: tuple[int, int, int], values: list, kinds: list[str]) -> None:
         """Send storages and arguments, wait, and read the storages back."""
         packer = Packer(len(self._link.window))

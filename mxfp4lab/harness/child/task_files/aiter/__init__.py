@@ -1,6 +1,7 @@
 """A stand-in for AMD's aiter where there is no MI355X: the few calls that submissions make, computed by torch.
 
-Results are those of the task's reference, not of AMD's machine code; every call that computes is noted in the report.
+The GEMM is AMD's own machine code, emulated, where amd-aiter is installed; all else, and the GEMM elsewhere, gives the
+results of the task's reference. Every call that computes is noted in the report.
 """
 
 from . import dtypes
@@ -15,10 +16,9 @@ def gemm_a4w4_asm(
     A, B, A_scale, B_scale, out, kernelName="", bias=None, alpha=1.0, beta=0.0, bpreshuffle=True, log2_k_split=None
 ):
     """AMD's direct GEMM call: fills `out`, whose rows are padded to 32, and returns it."""
-    from ._compute import gemm
+    from ._compute import gemm_into
 
-    out.copy_(gemm(A, B, A_scale, B_scale, bpreshuffle, out.dtype, rows=out.shape[0]))
-    return out
+    return gemm_into(out, A, B, A_scale, B_scale, bpreshuffle, kernelName, log2_k_split, alpha, beta)
 
 
 def __getattr__(name):

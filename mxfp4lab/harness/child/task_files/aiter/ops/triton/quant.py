@@ -12,3 +12,11 @@ def dynamic_mxfp4_quant(x, scaling_mode="even", **_):
     if scaling_mode != "even":
         raise ValueError(f"scaling_mode={scaling_mode!r}: this stand-in for aiter offers 'even' only")
     return quantize(x)
+
+
+def __getattr__(name):
+    if name != "_mxfp4_quant_op":  # the one part that needs Triton
+        raise AttributeError(name)
+    from ._triton_kernels.quant.quant import _mxfp4_quant_op
+
+    return _mxfp4_quant_op
