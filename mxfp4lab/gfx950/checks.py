@@ -8,7 +8,9 @@ from typing import Any
 from mxfp4lab.gfx950.counts import AccessCounter
 from mxfp4lab.gfx950.errors import EmulationError
 from mxfp4lab.gfx950.memory import Memory
-from mxfp4lab.isa import Program
+from mxfp4lab.gfx950.races import RaceWatch
+from mxfp4lab.gfx950.vector import Step
+from mxfp4lab.isa import Instruction, Program
 
 
 @dataclass
@@ -16,9 +18,20 @@ class Checks:
     """Watchers of one launch."""
 
     counts: Any = None
-    findings: list[EmulationError] = field(default_factory=list)
     barrier_hooks: list = field(default_factory=list)
     starters: list = field(default_factory=list)
+    watches: list = field(default_factory=list)
+
+    @property
+    def findings(self) -> list[EmulationError]:
+        """What the watchers found."""
+        return [finding for watch in self.watches for finding in watch.findings]
+
+    def wrap(self, instruction: Instruction, step: Step | None) -> Step | None:
+        """The closure of an instruction with what the watchers do around it."""
+        for watch in self.watches:
+            step = watch.wrap(instruction, step)
+        return step
 
     def start(self, chunk) -> None:
         """A chunk of workgroups is about to run."""
@@ -26,12 +39,16 @@ class Checks:
             starter(chunk)
 
 
-def attach_checks(
-    memory: Memory, program: Program, *, count: bool, poison: bool, races: bool, lds_bytes: int
-) -> Checks:
+def attach_checks(memory: Memory, program: Program, *, count: bool, poison: bool, races: bool) -> Checks:
     """Hook the asked-for watchers into memory's observer."""
     checks = Checks()
     if count:
         checks.counts = AccessCounter(program)
         memory.observer.hooks.append(checks.counts)
+    if races:
+        watch = RaceWatch(program)
+        memory.observer.hooks.append(watch)
+        checks.barrier_hooks.append(watch.barrier)
+        checks.starters.append(watch.start)
+        checks.watches.append(watch)
     return checks

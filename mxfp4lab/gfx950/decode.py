@@ -191,6 +191,8 @@ def _decode_block(program: Program, first: int, leaders: set[int], decoder: Deco
             block.target = instruction.target
             break
         step = build_step(instruction, decoder)
+        if decoder.wrap is not None:
+            step = decoder.wrap(instruction, step)
         if step is not None:
             block.steps.append(step)
             block.positions.append(at - 1)

@@ -94,6 +94,47 @@ class LdsOutOfRange(EmulationError):
         )
 
 
+class LdsRace(EmulationError):
+    """Two waves of a workgroup touch an LDS byte with no barrier between, and one of them changes it.
+
+    Attributes:
+        byte_address: the byte within the workgroup's LDS.
+        first, second: the two instructions, in the order in which they were executed here.
+        waves: bit mask of the waves that touched it before, and the wave that touches it now.
+        workgroup: linear workgroup id.
+    """
+
+    def __init__(self, what: str, first: Instruction, second: Instruction, *, byte_address: int, others: int, wave: int,
+                 workgroup: int) -> None:  # fmt: skip
+        self.first, self.second, self.byte_address = first, second, byte_address
+        self.waves, self.workgroup = (others, wave), workgroup
+        names = [str(i) for i in range(32) if others >> i & 1]
+        super().__init__(
+            f"LDS race: {what} byte {byte_address} by wave {wave} of workgroup {workgroup}, with no barrier after wave "
+            f"{', '.join(names)} at {first.where()}",
+            second,
+        )
+
+
+class UninitialisedRead(EmulationError):
+    """A value out of memory that nobody wrote reaches memory, an address or a branch.
+
+    Attributes:
+        source: the instruction that loaded it; instruction: the one that uses it.
+        buffer: name of the memory it came from; byte_offset: the first such byte.
+    """
+
+    def __init__(self, source: Instruction, use: Instruction, what: str, *, buffer: str, byte_offset: int, lane: int,
+                 wave: int, workgroup: int) -> None:  # fmt: skip
+        self.source, self.buffer, self.byte_offset = source, buffer, byte_offset
+        self.lane, self.wave, self.workgroup = lane, wave, workgroup
+        super().__init__(
+            f"uninitialised: byte {byte_offset} of {buffer!r}, which nobody wrote, is loaded by {source.where()} and "
+            f"reaches {what}; lane {lane} of wave {wave}, workgroup {workgroup}",
+            use,
+        )
+
+
 class BarrierMismatch(EmulationError):
     """A barrier that some waves of a workgroup wait at while the others have ended."""
 

@@ -52,7 +52,7 @@ def _store(g: Group, instruction, decoder, n_address: int, offset: int, nbytes: 
     lds_check(g, instruction, address, nbytes, on, decoder.lds_bytes, "store")
     observer = decoder.memory.observer
     if observer.hooks:
-        observer.notify("lds", "store", instruction, g, None, address, nbytes, on)
+        observer.notify("lds", "store", instruction, g, None, address, nbytes, on, words)
     address += g.lds_base
     scatter(lds_views(g), address, words, nbytes, on)
 

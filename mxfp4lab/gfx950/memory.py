@@ -35,6 +35,7 @@ class Access:
             ([w, 1] for scalar loads); garbage where `mask` is False.
         nbytes: bytes per lane.
         mask: [w, 64] bool of active lanes, or None where all are.
+        words: what a store to LDS writes, uint32 [w, 64, dwords]; None elsewhere.
     """
 
     space: str
@@ -45,6 +46,7 @@ class Access:
     offsets: np.ndarray
     nbytes: int
     mask: np.ndarray | None
+    words: np.ndarray | None = None
 
 
 @dataclass
@@ -53,9 +55,9 @@ class Observer:
 
     hooks: list[Callable[[Access], None]] = field(default_factory=list)
 
-    def notify(self, space, kind, instruction, group, buffer, offsets, nbytes, mask) -> None:
+    def notify(self, space, kind, instruction, group, buffer, offsets, nbytes, mask, words=None) -> None:
         """Tell every hook about an access; called after its bounds check and before it happens."""
-        access = Access(space, kind, instruction, group, buffer, offsets, nbytes, mask)
+        access = Access(space, kind, instruction, group, buffer, offsets, nbytes, mask, words)
         for hook in self.hooks:
             hook(access)
 

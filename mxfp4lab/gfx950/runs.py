@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from mxfp4lab.gfx950.arguments import bind_arguments, dispatch_packet, kernel_arguments
+from mxfp4lab.gfx950.checks import attach_checks
 from mxfp4lab.gfx950.decode import decode
 from mxfp4lab.gfx950.errors import EmulationError, OutOfBounds
 from mxfp4lab.gfx950.executor import Executor
@@ -131,8 +132,6 @@ def launch(
     Args:
         trace: takes the (first, end) instruction positions of the blocks that the first wave runs, in order.
     """
-    from mxfp4lab.gfx950.checks import attach_checks
-
     program, descriptor = compiled.program, compiled.descriptor
     sizes = _grid(grid)
     ids = _workgroup_ids(workgroups, sizes)
@@ -154,8 +153,9 @@ def launch(
     old_findings = len(memory.findings)
     try:
         with np.errstate(all="ignore"):
-            blocks = decode(program, Decoder(vgprs, lds, flush, memory))
-            checks = attach_checks(memory, program, count=count, poison=poison, races=races, lds_bytes=lds)
+            checks = attach_checks(memory, program, count=count, poison=poison, races=races)
+            decoder = Decoder(vgprs, lds, flush, memory, checks.wrap if checks.watches else None)
+            blocks = decode(program, decoder)
             per_chunk = max(1, WAVES_PER_CHUNK // (threads // LANES))
             executors = _run_chunks(
                 compiled,

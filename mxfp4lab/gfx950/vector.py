@@ -37,12 +37,14 @@ class Decoder:
         lds_bytes: LDS of a workgroup.
         flush32: float32 denormals are flushed (float mode).
         memory: the launch's memory; None only where no access is decoded.
+        wrap: what checks put around the closure of an instruction.
     """
 
     accum: int
     lds_bytes: int = 0
     flush32: bool = False
     memory: object = None
+    wrap: Callable | None = None
 
 
 def check_modifiers(instruction: Instruction, allowed: tuple[str, ...] | frozenset[str] = ()) -> None:

@@ -239,7 +239,7 @@ def _build_load_to_lds(instruction: Instruction, decoder: Decoder, nbytes: int) 
         place = g.S[124].astype(np.int64)[:, None] + lane
         lds_check(g, instruction, place, stride, on, lds_bytes, "store")
         if memory.observer.hooks:
-            memory.observer.notify("lds", "store", instruction, g, None, place, stride, on)
+            memory.observer.notify("lds", "store", instruction, g, None, place, stride, on, words)
         scatter(lds_views(g), place + g.lds_base, words, stride, on)
 
     return load
