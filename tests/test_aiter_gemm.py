@@ -12,6 +12,7 @@ from mxfp4lab.config import GemmConfig
 from mxfp4lab.formats import dequantize_mxfp4, quantize_mxfp4
 from mxfp4lab.gfx950 import OutOfBounds
 from mxfp4lab.gfx950.plans import count_plan, emulate_plan
+from mxfp4lab.harness.check import check_submission
 from mxfp4lab.layouts import e8m0_position, e8m0_shuffle, e8m0_unshuffle
 from mxfp4lab.oracle.gemm import aiter_output, run_prebuilt_gemm
 from mxfp4lab.oracle.gemm_counts import COUNTS, count_row, published_rows
@@ -148,6 +149,15 @@ def test_check_can_judge_by_amds_machine_code(capfd, monkeypatch):
     monkeypatch.setattr("mxfp4lab.oracle.gemm.find_aiter", none_here)
     code, out, err = check("triton_kernel.py")
     assert (code, out) == (2, "") and "pip install --no-deps amd-aiter" in err and err.count("\n") == 1
+
+
+def test_a_submission_that_calls_aiter_runs_amds_machine_code():
+    path = Path(__file__).parent / "submissions" / "aiter_template.py"
+    report = check_submission(path, backend="emulator", shapes=[Shape(16, 256, 512)])
+    assert report.passed and report.cases[0].bf16_identical_fraction == 1.0
+    assert "aiter's GEMM is AMD's own machine code, emulated: BpreShuffle_32x128" in report.notes
+    (use,) = report.kernels
+    assert use.compiled.name.endswith("BpreShuffle_32x128E") and use.findings == [] and use.lane_instructions > 0
 
 
 @pytest.mark.parametrize("name", ["256x256", "128x512"])

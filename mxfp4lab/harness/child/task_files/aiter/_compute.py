@@ -11,7 +11,7 @@ def quantize(x, shuffle=False):
     """(packed [R, K // 2], scale) of the task's quantization; the scale shuffled and padded on demand."""
     note("aiter's quantization is computed by the torch reference, not by AMD's kernel")
     packed, scale = reference.quantize_mxfp4(x)
-    return packed, reference.shuffle_scales(scale) if shuffle else scale
+    return packed, reference.shuffle_scales(scale, pad_value=0) if shuffle else scale
 
 
 def rows_of(scale, rows, cols):
