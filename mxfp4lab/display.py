@@ -67,10 +67,11 @@ def facts(pairs: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> Html:
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> Html:
     """An HTML table: numbers right, text left; a cell that is an `Html` is taken as it is."""
+    rows = [list(row) for row in rows]
     head = "".join(
-        f'<th style="text-align:left;padding:2px 10px 2px 0;border-bottom:{_EDGE};vertical-align:bottom">'
-        f"{escape(name)}</th>"
-        for name in headers
+        f'<th style="text-align:{"right" if numbers else "left"};padding:2px 10px 2px 0;border-bottom:{_EDGE};'
+        f'vertical-align:bottom">{escape(name)}</th>'
+        for name, numbers in zip(headers, _number_columns(rows, len(headers)), strict=True)
     )
     body = "".join(
         '<tr style="background:transparent">'
@@ -89,7 +90,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = 
 def text_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """The same table in plain text: columns padded, numbers right."""
     rows = [list(row) for row in rows]
-    numeric = [bool(rows) and all(_is_number(row[i]) or row[i] == "" for row in rows) for i in range(len(headers))]
+    numeric = _number_columns(rows, len(headers))
     cells = [[str(name) for name in headers], *([_text(value) for value in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(headers))]
     lines = [
@@ -99,6 +100,10 @@ def text_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
         for row in cells
     ]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _number_columns(rows: Sequence[Sequence[Any]], columns: int) -> list[bool]:
+    return [bool(rows) and all(_is_number(row[i]) or row[i] == "" for row in rows) for i in range(columns)]
 
 
 def text_facts(title: str, pairs: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> str:

@@ -68,7 +68,7 @@ def best_words(result: TuneResult) -> str:
 def draw(result: TuneResult, step: str) -> str:
     """The card as HTML: stages and what removed configs on the left, the scatter on the right."""
     left = look.facts([(stage, count) for stage, count in result.funnel.left.items()])
-    removed = ", ".join(f"{why} {count}" for why, count, _ in result.funnel.removed_lines()) or "nothing yet"
+    removed = ", ".join(f"{why} {count}" for why, count, _ in result.funnel.removed_lines()) or "nothing so far"
     state = "interrupted" if result.interrupted else "done" if result.seconds else step or "starting"
     body = (
         '<div style="display:flex;flex-wrap:wrap;gap:24px">'
@@ -116,7 +116,9 @@ def scatter(entries: list[Entry]) -> str:
     )
     variants = dict.fromkeys(variant for _, _, variant in points)
     legend = " ".join(
-        f'<span style="color:{variant_style(variant)[0]}">&#9679;</span> {look.escape(variant)}' for variant in variants
+        f'<span style="white-space:nowrap"><span style="color:{variant_style(variant)[0]}">&#9679;</span> '
+        f"{look.escape(variant)}</span>"
+        for variant in variants
     )
     label = f"scatter of {len(points)} configs: {kind} time in us against VGPRs"
     return (
