@@ -242,10 +242,9 @@ def _detail(timing: Timing, bench: Bench, launch: str) -> dict[str, Any]:
             "overwrite_bytes": bench.device.overwrite_bytes}  # fmt: skip
 
 
-def _simplicity(entry: dict[str, Any]) -> tuple[int, str]:
-    """Fewer axes off their defaults is simpler; the id makes the order certain."""
-    config = GemmConfig.from_dict(entry["config"])
-    return len(config.changes()), config.config_id
+def _simplicity(entry: dict[str, Any]) -> int:
+    """Fewer axes off their defaults is simpler; among equals the faster comes first."""
+    return len(GemmConfig.from_dict(entry["config"]).changes())
 
 
 def _order(first: str, tied: Sequence[str], timings: dict[str, Timing]) -> list[int]:
