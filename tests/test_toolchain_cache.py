@@ -5,6 +5,8 @@ import importlib.util
 import json
 import os
 import random
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -168,3 +170,25 @@ def test_a_file_in_the_folders_place(tmp_path, monkeypatch):
     monkeypatch.setenv("MXFP4LAB_CACHE", str(tmp_path / "plain"))
     with pytest.warns(UserWarning, match="cannot be written"):
         assert compile_kernel(**REQUEST).mix["vmem"] > 0
+
+
+@pytest.mark.parametrize("limit", [0, 5000])
+def test_no_room_for_files_at_all_is_one_line_per_kernel(tmp_path, limit):
+    here = Path(__file__).parent
+    script = f"""
+import resource, sys
+sys.path[:0] = [{str(here)!r}, {str(here.parent)!r}]
+import toolchain_kernels as kernels
+from test_toolchain_parallel import plan
+from mxfp4lab.toolchain import CompileError, compile_kernel, compile_many
+resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
+try:
+    compile_kernel(kernels.copy_doubled, {{"x": "*fp32", "y": "*fp32", "n": "i32"}}, {{"BLOCK": 256}})
+except CompileError as error:
+    print(error.kind, "compilation failed" in str(error))
+for result in compile_many([plan(64), plan(128)], workers=2):
+    print(result.error.kind, "compilation failed" in str(result.error))
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert run.stdout.split("\n") == ["crash True"] * 3 + [""], run.stderr
+    assert "Traceback" not in run.stderr

@@ -271,12 +271,16 @@ def source_class(jit_fn: Any) -> Any:
     return ASTSource
 
 
-def _compile_now(job: KernelJob) -> Compiled:
+def _run_triton(job: KernelJob) -> Any:
+    """Triton's compiled kernel of a job, with the job's knobs and nothing of it left on disk.
+
+    Raises:
+        CompileError: what Triton raised, in one line.
+    """
     import triton
 
     chosen, jit_fn = job.specialization, job.jit_fn
     parameters = {parameter.name: index for index, parameter in enumerate(jit_fn.params)}
-    started = time.perf_counter()
     # A cache folder of its own: Triton's trusts what it finds, and a torn file there would be believed.
     with (
         tempfile.TemporaryDirectory(prefix="mxfp4lab-") as folder,
@@ -291,9 +295,18 @@ def _compile_now(job: KernelJob) -> Compiled:
                 constexprs={(parameters[name],): value for name, value in chosen.constants.items()},
                 attrs=source_attributes(jit_fn, chosen.attributes),
             )  # fmt: skip
-            kernel = triton.compile(source, target=gpu_target(job.arch), options=dict(job.options))
+            return triton.compile(source, target=gpu_target(job.arch), options=dict(job.options))
         except Exception as error:
             raise explain(error, said(), jit_fn.__name__, job.arch) from error
+
+
+def _compile_now(job: KernelJob) -> Compiled:
+    chosen, jit_fn = job.specialization, job.jit_fn
+    started = time.perf_counter()
+    try:
+        kernel = _run_triton(job)
+    except OSError as error:  # no room for temporary files
+        raise explain(error, "", jit_fn.__name__, job.arch) from error
     metadata = kernel.metadata
     limit = LDS_LIMITS.get(job.arch)
     if limit is not None and metadata.shared > limit:

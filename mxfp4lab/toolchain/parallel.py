@@ -99,7 +99,14 @@ def compile_jobs(
         todo.put(job)
     for _ in range(workers):
         todo.put(None)
-    crew = [_Worker(todo, done, timeout_s, use_cache) for _ in range(workers if remaining else 0)]
+    crew: list[_Worker] = []
+    try:
+        while len(crew) < workers and remaining:
+            crew.append(_Worker(todo, done, timeout_s, use_cache))
+    except OSError:  # no room for its files: fewer workers, or this process, where whoever compiles will say so
+        if not crew:
+            yield from ((job, _compile_here(job, use_cache)) for job in remaining)
+            return
     try:
         for _ in remaining:
             job, outcome = done.get()
