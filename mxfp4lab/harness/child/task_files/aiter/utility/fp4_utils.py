@@ -11,7 +11,7 @@ def e8m0_shuffle(scale):
     """Padded and shuffled scales, in the dtype that came in."""
     import torch
 
-    return reference.shuffle_scales(scale.view(torch.uint8)).view(scale.dtype)
+    return reference.shuffle_scales(scale.view(torch.uint8), pad_value=0).view(scale.dtype)
 
 
 def dynamic_mxfp4_quant(x, scaling_mode="even", shuffle=False, **_):
