@@ -21,7 +21,7 @@ ALL_SHAPES = [str(case.shape) for case in (*TEST_SHAPES, *BENCHMARK_SHAPES)]
 @functools.cache
 def inputs_of(text: str):
     shape = parse_shape(text)
-    data = generate_input(shape, task_seed(shape))
+    data = generate_input(shape, task_seed(shape) or 5)
     return dict(zip(INPUT_NAMES, data, strict=True)), reference_output(data)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from mxfp4lab.gfx950.counts import AccessCounter
 from mxfp4lab.gfx950.errors import EmulationError
 from mxfp4lab.gfx950.memory import Memory
+from mxfp4lab.gfx950.poison import PoisonWatch
 from mxfp4lab.gfx950.races import RaceWatch
 from mxfp4lab.gfx950.vector import Step
 from mxfp4lab.isa import Instruction, Program
@@ -39,7 +40,7 @@ class Checks:
             starter(chunk)
 
 
-def attach_checks(memory: Memory, program: Program, *, count: bool, poison: bool, races: bool) -> Checks:
+def attach_checks(memory: Memory, program: Program, accum: int, *, count: bool, poison: bool, races: bool) -> Checks:
     """Hook the asked-for watchers into memory's observer."""
     checks = Checks()
     if count:
@@ -49,6 +50,11 @@ def attach_checks(memory: Memory, program: Program, *, count: bool, poison: bool
         watch = RaceWatch(program)
         memory.observer.hooks.append(watch)
         checks.barrier_hooks.append(watch.barrier)
+        checks.starters.append(watch.start)
+        checks.watches.append(watch)
+    if poison:
+        watch = PoisonWatch(program, accum)
+        memory.observer.hooks.append(watch)
         checks.starters.append(watch.start)
         checks.watches.append(watch)
     return checks

@@ -186,6 +186,10 @@ def _decode_block(program: Program, first: int, leaders: set[int], decoder: Deco
             check_modifiers(instruction)
             if instruction.target is None or (name != "s_branch" and name not in _CONDITIONS):
                 raise UnknownInstruction(instruction)
+            watched = decoder.wrap(instruction, None) if decoder.wrap is not None else None
+            if watched is not None:
+                block.steps.append(watched)
+                block.positions.append(at - 1)
             block.exit = "jump" if name == "s_branch" else "branch"
             block.condition = _CONDITIONS.get(name)
             block.target = instruction.target

@@ -102,12 +102,12 @@ class Executor:
             if self.trace is not None and group.first == 0:
                 self.trace.append((block.first, block.end))
             try:
-                for step in block.steps:
+                for at, step in enumerate(block.steps):  # noqa: B007 - read where a step fails
                     step(group)
             except EmulationError:
                 raise
             except Exception as error:
-                raise self._internal(group, block, error) from error
+                raise self._internal(block.positions[at], error) from error
             kind = block.exit
             if kind == "fall":
                 group.pc = block.end
@@ -202,14 +202,10 @@ class Executor:
         if self.parked:
             self._release(np.unique(self.chunk.local_group[group.waves]))
 
-    def _internal(self, group: Group, block: Block, error: Exception) -> EmulationError:
-        """An exception that no closure foresaw; which step raised it is not recorded, so the block is named."""
-        first, last = self.program[block.first], self.program[block.end - 1]
-        return EmulationError(
-            f"internal error of the emulator ({type(error).__name__}: {error}) between instruction {first.index} and "
-            f"{last.index}",
-            first,
-        )
+    def _internal(self, position: int, error: Exception) -> EmulationError:
+        """The error for an exception that a closure did not foresee."""
+        instruction = self.program[position]
+        return EmulationError(f"internal error of the emulator ({type(error).__name__}: {error})", instruction)
 
     def deadlock(self) -> Deadlock:
         """The error for waves that do not get anywhere."""

@@ -153,7 +153,7 @@ def launch(
     old_findings = len(memory.findings)
     try:
         with np.errstate(all="ignore"):
-            checks = attach_checks(memory, program, count=count, poison=poison, races=races)
+            checks = attach_checks(memory, program, vgprs, count=count, poison=poison, races=races)
             decoder = Decoder(vgprs, lds, flush, memory, checks.wrap if checks.watches else None)
             blocks = decode(program, decoder)
             per_chunk = max(1, WAVES_PER_CHUNK // (threads // LANES))
