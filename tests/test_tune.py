@@ -18,14 +18,14 @@ import pytest
 from tune_fakes import SMALL, FakeGpu, Kernel, Tools, search
 
 from mxfp4lab import records, tune
-from mxfp4lab.config import GemmConfig, config_errors
+from mxfp4lab.config import DEFAULTS, GemmConfig, config_errors
 from mxfp4lab.gfx950 import OutOfBounds
 from mxfp4lab.plan import known_configs
 from mxfp4lab.records import Counts, Status
 from mxfp4lab.shapes import TASK_SHAPES, Shape
 from mxfp4lab.toolchain import CompileError
 from mxfp4lab.tune.screens import kernel_facts, screen
-from mxfp4lab.tune.space import judge, neighbours
+from mxfp4lab.tune.space import CLOCK_AXES, CODE_AXES, FIXED_AXES, judge, neighbours
 
 
 def rows(out: Path) -> list[records.Trial]:
@@ -88,6 +88,12 @@ def test_neighbours_change_one_axis_and_leave_out_what_cannot_matter() -> None:
                 assert not changed[0].startswith("reduce_")  # split_k is 1: there is no reduce kernel
                 assert clock or changed[0] not in ("cache_modifier", "xcd_remap", "group_m", "split_order")
                 assert variant != "fused_rowmajor" or not changed[0].startswith("quant_")
+
+
+def test_no_axis_is_forgotten() -> None:
+    assert {*CODE_AXES, *CLOCK_AXES, *FIXED_AXES} == set(DEFAULTS)
+    for name, values in {**CODE_AXES, **CLOCK_AXES}.items():
+        assert DEFAULTS[name] in values, name
 
 
 def test_cuda_gets_no_amd_knobs() -> None:
@@ -153,6 +159,14 @@ def test_a_search_ends_in_the_best_config_that_verifies(tmp_path: Path) -> None:
     assert statuses[("modelled", "ok")] == 40 and statuses[("emulated", "ok")] == 3
     run = json.loads((result.folder / "run.json").read_text())
     assert run["parameters"]["shape"] == "4x2880x512" and run["environment"]["packages"]
+
+
+def test_after_a_survey_the_budget_goes_to_variants_within_reach(tmp_path: Path) -> None:
+    result = search(tmp_path, Tools(), budget=80)
+    variants = [entry.candidate.variant for entry in result.entries]
+    assert len(set(variants[:28])) >= 6, "35 % by turns"
+    # The made-up cost charges every launch dearly: nothing that quantizes first comes within reach.
+    assert not any("prequant" in variant for variant in variants[28:60])
 
 
 def test_the_last_quarter_of_the_budget_looks_around_the_best(tmp_path: Path) -> None:

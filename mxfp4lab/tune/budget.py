@@ -11,8 +11,10 @@ ALLOWED = 'a number of configs from 1 to 100000 (200, "200 configs"), or of seco
 MAX_CONFIGS = 100_000
 MAX_SECONDS = 7 * 86_400.0
 
-# Of a budget of configs this part goes to the enumerated space; the rest is spent around the best of it.
-FIRST_ROUND_SHARE = 0.75
+# Of a budget of configs a part goes over all variants by turns, a part to the variants that did well there, and the
+# rest around the best.
+SURVEY_SHARE, SPACE_SHARE = 0.35, 0.75
+SURVEY_WITHOUT_LIMIT = 60
 
 
 @dataclass(frozen=True)
@@ -23,9 +25,16 @@ class Budget:
     seconds: float | None = None
 
     @property
-    def first_round(self) -> int | None:
-        """Configs of the enumerated space; the rest is for neighbours of the best."""
-        return None if self.configs is None else max(1, math.ceil(self.configs * FIRST_ROUND_SHARE))
+    def survey(self) -> int:
+        """Configs with which every variant is tried by turns."""
+        if self.configs is None:
+            return SURVEY_WITHOUT_LIMIT
+        return max(1, math.ceil(self.configs * SURVEY_SHARE))
+
+    @property
+    def space(self) -> int | None:
+        """Configs of the enumerated space, the survey among them; the rest is for neighbours of the best."""
+        return None if self.configs is None else max(1, math.ceil(self.configs * SPACE_SHARE))
 
     def __str__(self) -> str:
         if self.configs is not None:

@@ -32,17 +32,18 @@ def prior_us(variant: str, config: GemmConfig, shape: Shape) -> float:
     # Waves that share rows each convert what they multiply; a wave with a part of K of its own converts it once.
     copies = max(1, config.num_warps * 16 // max(config.block_m, 16)) if fused and waves == 1 else int(fused)
     converted = config.block_m * config.block_k * copies / lanes
-    packed_words = config.block_n * config.block_k / 8 / lanes
+    columns = config.block_n * (config.tiles_n if traits.sliced else 1)
+    packed_words = columns * config.block_k / 8 / lanes
     valu = steps * (converted * _VALU_PER_CONVERTED[config.convert] + packed_words + _STEP_VALU) + _TILE_VALU
     if waves > 1:
-        valu += config.block_m * config.block_n / _LANES  # the tiles of the waves meet in LDS
-    tile_mfma = max(config.block_m, 16) * config.block_n * config.block_k / (16 * 16 * 128)
+        valu += config.block_m * columns / _LANES  # the tiles of the waves meet in LDS
+    tile_mfma = max(config.block_m, 16) * columns * config.block_k / (16 * 16 * 128)
     mfma = steps * tile_mfma * waves / config.num_warps
-    workgroups = -(-shape.m // config.block_m) * -(-shape.n // config.block_n) * split
+    workgroups = -(-shape.m // config.block_m) * -(-shape.n // columns) * split
     shared = max(1.0, -(-workgroups // _CUS) * config.num_warps / _SIMDS)
     # Accumulators and the B tile in flight, in registers of a lane; beyond what a lane has they spill.
-    registers = config.block_m * config.block_n / lanes + packed_words * config.num_stages + converted / 2
+    registers = config.block_m * columns / lanes + packed_words * config.num_stages + converted / 2
     spill = 1.0 + max(0.0, registers - 200.0) / 100.0
     issue = (valu * _VALU_CYCLES + mfma * _MFMA_CYCLES) / _CYCLES_PER_US
-    launches = (split > 1) + (not fused)
+    launches = (split > 1 and config.split_sum == "launch") + (not fused)
     return issue * shared * spill + launches * _LAUNCH_US

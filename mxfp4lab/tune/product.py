@@ -48,19 +48,23 @@ def _shared_k(shape: Shape, base: GemmConfig, mode: str, fused: bool) -> Iterato
 
 
 def _sliced(shape: Shape, base: GemmConfig) -> Iterator[GemmConfig]:
-    """Kernels whose waves divide K: every wave holds the whole tile of C, and needs steps of its own."""
+    """Kernels whose waves divide K: every wave holds the whole tile of C, and needs steps of its own.
+
+    A split of K is summed by the last workgroup to arrive: it saves the second launch.
+    """
     for block_m in (16, 32, 64):
-        for block_n in (16, 32, 64, 128):
+        for block_n, tiles_n in ((16, 1), (32, 1), (64, 1), (32, 3), (16, 7), (128, 1), (64, 3), (256, 1)):
+            columns = block_n * tiles_n
+            if block_m >= 2 * max(shape.m, 16) or block_m * columns > MAX_ACCUMULATOR_VGPRS * 64 or block_n > shape.n:
+                continue
             for block_k in (128, 256):
                 for num_warps in (4, 8, 16):
-                    if block_m >= 2 * max(shape.m, 16) or block_m * block_n > MAX_ACCUMULATOR_VGPRS * 64:
-                        continue
                     if block_k * num_warps > max(512, shape.k):
                         continue
-                    for split_k in _splits(shape, block_m, block_n, block_k * num_warps):
+                    for split_k in _splits(shape, block_m, columns, block_k * num_warps):
                         yield replace(
-                            base, block_m=block_m, block_n=block_n, block_k=block_k, num_warps=num_warps,
-                            split_k=split_k,
+                            base, block_m=block_m, block_n=block_n, tiles_n=tiles_n, block_k=block_k,
+                            num_warps=num_warps, split_k=split_k, split_sum="inside" if split_k > 1 else "launch",
                         )  # fmt: skip
 
 

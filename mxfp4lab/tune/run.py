@@ -36,6 +36,8 @@ from mxfp4lab.tune.space import Candidate, Refused, Space, enumerate_space, judg
 
 BEAM = 4
 """Configs around which a refining step looks; more finds little, fewer gets stuck on one variant."""
+WITHIN_REACH = 1.15
+"""Variants whose best in the survey is at most this much slower than the best of all share the rest of the budget."""
 REFINE_STEP, REFINE_STEPS = 8, 5
 """A refining step takes a fifth of its budget, at least eight configs, before it looks again who is best."""
 
@@ -77,11 +79,8 @@ class Search:
         write_run_json(self.result.folder, self._run_description())
         try:
             space = enumerate_space(self.shape, self.variants, self.arch, extra)
-            first = self.budget.first_round
             self._announce(space)
-            self._take(space.candidates[:first], "compile")
-            if not self.result.ranked():  # nothing to look around: the rest of the budget goes on down the list
-                self._take(space.candidates[first : self.budget.configs], "compile")
+            self._explore(list(space.candidates))
             self._refine()
             verify_best(self) if self.executor is None else compare_finalists(self)
         except KeyboardInterrupt:
@@ -131,6 +130,19 @@ class Search:
         self.funnel.known += sum(bool(candidate.origins) for candidate in space.candidates)
         for refused in space.refused:
             self._refuse(refused)
+
+    def _explore(self, candidates: list[Candidate]) -> None:
+        """Look at every variant by turns, then go on with those that are within reach of the best."""
+        survey, limit = self.budget.survey, self.budget.space
+        total = min(len(candidates), len(candidates) if limit is None else limit)
+        self._take(candidates[:survey], "compile", 0, total)
+        best: dict[str, float] = {}
+        for entry in self.result.ranked():
+            best.setdefault(entry.candidate.variant, entry.rank_key[0])
+        reach = min(best.values(), default=0.0) * WITHIN_REACH
+        rest = sorted(candidates[survey:], key=lambda c: best.get(c.variant, reach) > reach)  # a stable sort
+        go_on = rest[: total - survey] if best else rest[: (self.budget.configs or len(candidates)) - survey]
+        self._take(go_on, "compile", survey, total)
 
     def _take(self, chosen: Sequence[Candidate], stage: str, before: int = 0, total: int | None = None) -> None:
         """Take candidates through compile, screens and ranking; what earlier runs know is not done again.

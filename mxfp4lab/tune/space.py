@@ -32,6 +32,8 @@ CLOCK_AXES: dict[str, tuple] = {
     "group_m": (1, 4, 8),
     "split_order": ("outer", "inner"),
 }
+# Axes that 03_variants shows one by one: never better at their other values, or chosen by the plan.
+FIXED_AXES = ("a_mode", "assume", "masks", "offset_bits")
 # Axes that change the machine code of a workgroup, tried around the best of the product.
 CODE_AXES: dict[str, tuple] = {
     "convert": ("hw_f32", "hw_bf16", "sw_bits"),
@@ -49,6 +51,8 @@ CODE_AXES: dict[str, tuple] = {
     "accumulate": ("in_place", "add"),
     "row_tail": ("wrap", "mask"),
     "amax": ("max3", "packed_max"),
+    "tiles_n": (1, 2, 3, 4, 7),
+    "split_sum": ("launch", "inside"),
     "quant_block_m": (4, 8, 16, 32),
     "quant_block_k": (64, 128, 256, 512),
     "quant_num_warps": (1, 2, 4),
