@@ -97,16 +97,17 @@ def test_kernels_of_a_users_file_are_found_by_path(tmp_path):
     [
         ("print('LLVM ERROR: out of registers', file=sys.stderr, flush=True); os.abort()", "crash", "out of registers"),
         ("sys.exit(7)", "crash", "exit 7"),
-        ("time.sleep(60)", "timeout", "over 1"),
+        ("time.sleep(60)", "timeout", "over 6"),
     ],
 )
 def test_a_worker_that_dies_or_hangs_costs_one_row(tmp_path, in_worker, kind, words):
     bad = load_user_file(tmp_path, in_worker)
+    limit = 6 if kind == "timeout" else 120  # a loaded machine needs seconds to start a worker
     started = time.monotonic()
-    results = list(compile_many([plan(64, fn=bad), plan(64), plan(128)], workers=1, timeout_s=1.5))
+    results = list(compile_many([plan(64, fn=bad), plan(64), plan(128)], workers=1, timeout_s=limit))
     assert outcome(results) == {0: kind, 1: "ok", 2: "ok"}
     assert words in str(next(result.error for result in results if result.index == 0))
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 55  # not the minute that one of them sleeps
 
 
 def test_a_kernel_from_a_notebook_cell_is_compiled_here():
