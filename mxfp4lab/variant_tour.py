@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mxfp4lab.config import GemmConfig
+from mxfp4lab.gfx950 import count_plan
 from mxfp4lab.ladder import Measured, Step, measure
 from mxfp4lab.listing import Line, by_source, lines_of
+from mxfp4lab.model import predict_counts
 from mxfp4lab.paths import REPO_ROOT, data_path
-from mxfp4lab.plan import VARIANTS, build_plan, default_config
+from mxfp4lab.plan import VARIANTS, build_plan, default_config, known_configs
 from mxfp4lab.shapes import Shape, parse_shape
-from mxfp4lab.toolchain import compile_plan
+from mxfp4lab.toolchain import compile_many, compile_plan
 
 LAUNCH_HEADERS = (
     "variant", "launch", "workgroups x waves", "VALU / wave", "MFMA", "memory", "LDS", "registers", "spilled",
     "LDS KiB", "KiB read / workgroup", "workspace KiB",
+)
+AGAINST_HEADERS = (
+    "shape", "ours, us", "its interval", "best known submission", "its config, us", "its interval", "configs counted",
+    "told apart",
 )
 SOURCE_HEADERS = ("instructions", "of them VALU", "classes", "source line")
 PAIR_HEADERS = ("axis: plain | changed", "VALU / wave", "memory / wave", "registers", "spilled", "modelled us")
@@ -100,6 +107,46 @@ def floor_us() -> float:
     from mxfp4lab.model import stored_model
 
     return stored_model().parameters.launch_floor_us
+
+
+def best_of_known(shape: Shape, most: int) -> tuple[str, Any, int] | None:
+    """(label, prediction, configs counted) of the known submission whose config is predicted fastest with our kernels.
+
+    Of a submission that has a whole space, at most ``most`` configs spread over it are counted.
+    """
+    by_label: dict[str, list[Any]] = {}
+    for known in known_configs(shape):
+        if not VARIANTS[known.variant].needs_aiter:
+            by_label.setdefault(known.label, []).append(known)
+    chosen = [known for group in by_label.values() for known in group[:: max(1, -(-len(group) // most))]]
+    plans = [build_plan(known.variant, known.config, shape) for known in chosen]
+    best: tuple[str, Any] | None = None
+    for result in compile_many(plans):
+        if result.compiled is None:
+            continue
+        prediction = predict_counts(count_plan(result.compiled))
+        if best is None or prediction.predicted_us < best[1].predicted_us:
+            best = (chosen[result.index].label, prediction)
+    return None if best is None else (*best, len(chosen))
+
+
+def against_known(shapes: Sequence[Shape], most: int) -> list[list[str]]:
+    """Our default of the sliced variant beside the best of the known submissions' own configs; times modelled."""
+    rows = []
+    for shape in shapes:
+        config = dataclasses.replace(default_config("sliced_preshuffled", shape), amax="packed_max")
+        ours = measure(Step("ours", "sliced_preshuffled", config), shape).prediction
+        known = best_of_known(shape, most)
+        if known is None:
+            continue
+        label, theirs, counted = known
+        apart = ours.interval[1] < theirs.interval[0]
+        rows.append([
+            str(shape), f"{ours.predicted_us:.2f}", "{:.1f} - {:.1f}".format(*ours.interval), label,
+            f"{theirs.predicted_us:.2f}", "{:.1f} - {:.1f}".format(*theirs.interval), counted,
+            "yes" if apart else "no: the intervals overlap",
+        ])
+    return rows
 
 
 def dropped_ideas() -> tuple[list[str], list[list[str]]]:
