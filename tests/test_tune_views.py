@@ -9,10 +9,11 @@ from xml.etree import ElementTree
 import matplotlib
 import matplotlib.pyplot as plt
 import pytest
-from tune_fakes import SMALL, Kernel, Tools, search
+from tune_fakes import SMALL, FakeGpu, Kernel, Tools, search
 
-from mxfp4lab import notebook, plots, tune
+from mxfp4lab import notebook, plots, records, tune
 from mxfp4lab.notebook.live import LiveCard, SearchView, best_words, scatter
+from mxfp4lab.paths import REPO_ROOT
 from mxfp4lab.plots import tune as pictures
 
 matplotlib.use("Agg")
@@ -121,11 +122,36 @@ def test_a_pick_that_is_missing_stops_a_notebook_with_its_reason(nothing: tune.T
 
 
 def test_a_winner_figure_says_measured(tmp_path: Path) -> None:
-    from tune_fakes import FakeGpu
-
     measured = tune.tune(SMALL, out=tmp_path, budget=20, instruments=Tools().instruments, executor=FakeGpu())
     _, ax = plt.subplots()
     pictures.ranking(ax, measured)
     assert ax.get_xlabel() == "time, us (measured)" and "winner" in ax.get_title(loc="left")
     assert "measured" in scatter(measured.ranked()) and "modelled" not in scatter(measured.ranked())
     plt.close("all")
+
+
+def test_recorded_times_are_shown_with_their_device_and_never_break(tmp_path: Path) -> None:
+    device = tmp_path / "gpu"
+    device.mkdir()
+    assert "no recorded times" in str(tune.recorded_times(SMALL, tmp_path))
+    measured = tune.tune(SMALL, out=tmp_path / "out", budget=20, instruments=Tools().instruments, executor=FakeGpu())
+    (log,) = measured.folder.glob("trials-*.jsonl")
+    (device / "trials.jsonl").write_bytes(log.read_bytes())
+    times = tune.recorded_times(SMALL, tmp_path).times
+    assert {time.device for time in times} == {"Test GPU"}
+    assert len({time.what for time in times}) == len(times) >= 3
+    timing = {"p50_us": 7.62, "p20_us": 7.5, "p80_us": 7.7, "floor_us": 2.8}
+    finals = {str(SMALL): {"plans": [], "timings": {"mm_bf16": timing}, "checks": {"mm_bf16": None}}}
+    for text in ("[", "[]", "{}", json.dumps({str(SMALL): {"timings": {"0": timing}}}), "null"):
+        (device / "finals.json").write_text(text)
+        assert tune.recorded_times(SMALL, tmp_path).times == times, "a file that is not as expected is passed over"
+    (device / "finals.json").write_text(json.dumps(finals))
+    shown = tune.recorded_times(SMALL, tmp_path)
+    for form in (str(shown), shown._repr_html_()):
+        assert "7.62" in form and "Test GPU" in form and "measured" in form and "another product" in form
+
+
+def test_the_repositorys_own_records_can_be_read() -> None:
+    for folder in (REPO_ROOT / "data" / "recorded").glob("*/"):
+        trials, warnings = records.read_trials(folder / "trials.jsonl")
+        assert trials and warnings == []

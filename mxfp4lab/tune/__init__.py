@@ -10,6 +10,7 @@ from mxfp4lab.tune.executors import BACKENDS, Comparison, Executor, open_executo
 from mxfp4lab.tune.funnel import STAGES, Funnel
 from mxfp4lab.tune.instruments import Check, Instruments, Verifier, real_instruments
 from mxfp4lab.tune.pick import PICK_MIME, PICK_SCHEMA, Pick
+from mxfp4lab.tune.recorded import RecordedTimes, recorded_times
 from mxfp4lab.tune.result import Entry, NoPickError, TuneResult
 from mxfp4lab.tune.screens import DEFAULT_MAX_SPILLS, SCREENS
 from mxfp4lab.tune.search import DEFAULT_BUDGET, TuneInterrupted, latest, tune
@@ -33,6 +34,7 @@ __all__ = [
     "Instruments",
     "NoPickError",
     "Pick",
+    "RecordedTimes",
     "Space",
     "TuneInterrupted",
     "TuneResult",
@@ -42,6 +44,7 @@ __all__ = [
     "open_executor",
     "parse_budget",
     "real_instruments",
+    "recorded_times",
     "searchable_variants",
     "tune",
 ]
