@@ -297,7 +297,8 @@ def _run_triton(job: KernelJob) -> Any:
             )  # fmt: skip
             return triton.compile(source, target=gpu_target(job.arch), options=dict(job.options))
         except Exception as error:
-            raise explain(error, said(), jit_fn.__name__, job.arch) from error
+            failure = explain(error, said(), jit_fn.__name__, job.arch)
+    raise failure  # outside the handler: Triton's traceback would keep its modules alive as long as the error
 
 
 def _compile_now(job: KernelJob) -> Compiled:
