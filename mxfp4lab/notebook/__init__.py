@@ -110,9 +110,17 @@ def start(
         from IPython.display import display
 
         display(card)
+        load_ipython_extension(ipython())
     else:
         print(card)
     return Session(card=card, **values)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext mxfp4lab.notebook`: the `%%submission` magic; `start` does the same."""
+    from mxfp4lab.notebook.magic import register
+
+    register(shell)
 
 
 def _environment(device: str) -> dict[str, Any]:
