@@ -254,7 +254,7 @@ def test_exit_codes_of_bad_requests(
     bad_cases.write_text("m: 1; n: 32\n")
     table = [
         (["missing.py"], 2, "no such file"),
-        ([good, "--mode", "fast"], 2, "mode='fast' must be one of test, benchmark, leaderboard"),
+        ([good, "--mode", "fast"], 2, "mode='fast' must be one of test, benchmark, leaderboard, import"),
         ([good, "--backend", "tpu"], 2, "backend='tpu' must be one of auto, emulator, gpu"),
         ([good, "--against", "numpy"], 2, "against='numpy' must be one of math, aiter"),
         ([good, "--shape", "1,2"], 2, "accepted forms"),

@@ -70,7 +70,7 @@ def export_submission(
     if refused:
         raise ValueError("the exported file is refused: " + "; ".join(map(str, refused)))
     if path is not None:
-        _write(Path(path), text)
+        write_file(Path(path), text)
     return text
 
 
@@ -106,7 +106,7 @@ def _about(chosen: Mapping[Shape, list[Pick]], evidence: str) -> str:
     return "\n".join(lines)
 
 
-def _write(path: Path, text: str) -> None:
+def write_file(path: Path, text: str) -> None:
     """Write beside the target and move into place: an interrupted export leaves no half a file."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

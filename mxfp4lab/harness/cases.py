@@ -13,8 +13,8 @@ from pathlib import Path
 
 from mxfp4lab.shapes import BENCHMARK_SHAPES, TEST_SHAPES, Shape, parse_shape, task_seed
 
-MODES = ("test", "benchmark", "leaderboard")
-TIME_LIMITS_S = {"test": 420.0, "benchmark": 420.0, "leaderboard": 600.0}
+MODES = ("test", "benchmark", "leaderboard", "import")  # import: only load the file and find custom_kernel
+TIME_LIMITS_S = {"test": 420.0, "benchmark": 420.0, "leaderboard": 600.0, "import": 60.0}
 EXIT_PASS, EXIT_BAD_REQUEST, EXIT_NO_LOG, EXIT_FAIL, EXIT_BAD_CASES = 0, 2, 111, 112, 113
 DEFAULT_SEED = 42
 

@@ -37,7 +37,7 @@ def check_submission(
 
     Args:
         path: the file.
-        mode: "test", "benchmark" or "leaderboard".
+        mode: "test", "benchmark" or "leaderboard"; "import" only loads the file.
         backend: "emulator" executes its kernels' gfx950 code on the CPU and counts; "gpu" runs and times it; "auto"
             takes the GPU where torch sees one.
         shapes: only these, with the task's seeds; without them the task's cases for the mode.
@@ -129,7 +129,7 @@ def _run(
         with session:
             launches.window = session.link.window
             run = Run(session, None if gpu else launches, log, "cuda" if gpu else "cpu", reference, flush)
-            report.passed = getattr(run, mode)(cases)
+            report.passed = getattr(run, "imports" if mode == "import" else mode)(cases)
             report.cases = run.reports
     except SubmissionEnded as error:  # it did not even start
         report.error = str(error)
@@ -180,7 +180,7 @@ def _device(gpu: bool) -> tuple[int, str]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command line of `check`."""
     parser.add_argument("submission", help="the submission file")
-    parser.add_argument("--mode", default="test", help="test, benchmark or leaderboard (default: %(default)s)")
+    parser.add_argument("--mode", default="test", help="test, benchmark, leaderboard, or import (default: %(default)s)")
     parser.add_argument("--backend", default="auto", help="auto, emulator or gpu (default: %(default)s)")
     parser.add_argument(
         "--shape", action="append", default=[], metavar="M,N,K", help="only this shape; may be repeated"

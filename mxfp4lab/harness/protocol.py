@@ -85,6 +85,14 @@ class Run:
 
     # the three modes ------------------------------------------------------------------------------------------------
 
+    def imports(self, cases: Sequence[Case]) -> bool:
+        """Only the import: the file loads in a fresh process and defines `custom_kernel`."""
+        report = CaseReport("import")
+        report.error = self._load()
+        report.status = "fail" if report.error else "pass"
+        self.reports = [report]
+        return self._verdict()
+
     def test(self, cases: Sequence[Case]) -> bool:
         """One checked call per case, on clones; a failed case does not stop the others."""
         self.log.write("test-count", len(cases))

@@ -112,6 +112,23 @@ class CheckReport:
 
     __str__ = summary
 
+    def _repr_html_(self) -> str:
+        from mxfp4lab import display as look
+
+        verdict = look.badge("pass" if self.passed else "fail", "good" if self.passed else "bad")
+        kind = look.badge(self.evidence, self.evidence)
+        rows = []
+        for case in self.cases:
+            tone = "good" if case.status == "pass" else "bad"
+            said = case.error or case.message
+            time = f"{case.stats['mean'] / 1e3:.2f} us" if case.stats else ""
+            rows.append((case.spec, look.badge(case.status, tone), time, case.launches or "", said))
+        remarks = [*self.warnings, *(w for case in self.cases for w in case.warnings), *self.notes]
+        remarks += [f"refused by the task's server: {r}" for r in self.refusals] + ([self.error] if self.error else [])
+        facts = [("file", self.path), ("mode", f"{self.mode}, {self.device}"), *(("remark", r) for r in remarks)]
+        table = look.table(("case", "verdict", "time", "launches", "what it says"), rows)
+        return look.card("Check", f'<div style="margin-bottom:6px">{verdict} {kind}</div>' + look.facts(facts) + table)
+
     def kernel_report(self) -> str:
         """Every kernel that was launched: resources, spills, hazards, matrix instructions, findings."""
         if not self.kernels:

@@ -314,7 +314,9 @@ def main(config: dict) -> None:
     confine.limit_resources(config["memory_bytes"])
     confined = ""
     if config["confine"]:
-        confined = confine.forbid_writes([config["work_folder"]], ["/dev"], network=False)
+        # A CUDA driver writes the names of its threads below /proc; without that its start fails.
+        devices = ["/dev", "/proc/self"] if config["gpu"] else ["/dev"]
+        confined = confine.forbid_writes([config["work_folder"]], devices, network=False)
     sys.meta_path.insert(0, _NoLab())
     submission = Submission(link, config["gpu"], config["task_folder"])
     link.send({"ready": True, "confined": confined})
