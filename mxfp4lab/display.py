@@ -139,3 +139,25 @@ def _text(value: Any) -> str:
 
 def _cell(value: Any) -> str:
     return str(value) if isinstance(value, Html) else escape(_text(value))
+
+
+def details(summary: str, body: str, *, opened: bool = False) -> Html:
+    """A part that folds; ``summary`` is text, ``body`` is HTML."""
+    return Html(
+        f'<details{" open" if opened else ""} style="margin-top:6px">'
+        f'<summary style="cursor:pointer">{escape(summary)}</summary>{body}</details>'
+    )
+
+
+def bars(terms: Mapping[str, float], unit: str, tone: str) -> Html:
+    """Named parts of a sum as bars with their numbers, longest first."""
+    whole = max(sum(terms.values()), 1e-12)
+    rows = "".join(
+        f'<tr style="background:transparent"><td style="text-align:left;padding:1px 14px 1px 0;opacity:.75">'
+        f'{escape(name)}</td><td style="text-align:right;padding:1px 8px 1px 0;white-space:nowrap">{value:.2f} {unit}'
+        f'</td><td style="text-align:left;padding:1px 0"><span style="display:inline-block;height:9px;'
+        f'width:{max(1.0, 260 * value / whole):.0f}px;background:{TONES[tone][0]}"></span></td></tr>'
+        for name, value in sorted(terms.items(), key=lambda item: -item[1])
+        if value > 0
+    )
+    return Html(f'<table style="border-collapse:collapse;margin:0">{rows}</table>')

@@ -35,7 +35,11 @@ def inner_loop(program: Any) -> tuple[int, int]:
 
 def lines_of(compiled: Any) -> list[Line]:
     """Every instruction of the inner loop with its source."""
-    first, last = inner_loop(compiled.program)
+    return lines_between(compiled, *inner_loop(compiled.program))
+
+
+def lines_between(compiled: Any, first: int, last: int) -> list[Line]:
+    """Instructions ``first`` to ``last``, both included, with their source."""
     folders = {name: folder for folder, name in re.findall(r'^\s*\.file\s+\d+ "([^"]+)" "([^"]+)"', compiled.asm, re.M)}
     lines = []
     for ins in compiled.program.instructions[first : last + 1]:

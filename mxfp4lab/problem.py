@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from mxfp4lab import display
 from mxfp4lab.formats import BLOCK, dequantize_mxfp4, quantize_mxfp4
 from mxfp4lab.layouts import e8m0_shuffle, e8m0_unshuffle, shuffle_weight, unshuffle_weight
 from mxfp4lab.shapes import Shape, parse_shape
@@ -160,6 +162,26 @@ class OutputCheck:
     mismatches: int
     first_mismatch: tuple[int, ...] | None
     message: str
+
+    def lines(self) -> list[tuple[str, str]]:
+        """(name, value) for people; the HTML and the plain form both show these."""
+        return [
+            ("verdict", "passes" if self.passed else "does not pass"),
+            ("bf16 identical", f"{self.bf16_identical_fraction:.4%}"),
+            ("max |C - ref|", f"{self.max_abs_err:g}"),
+            ("outside the task's tolerance", str(self.mismatches)),
+            ("in words", self.message),
+        ]
+
+    def __str__(self) -> str:
+        return display.text_facts("C against the reference", self.lines())
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        word = display.badge("passes" if self.passed else "does not pass", "good" if self.passed else "bad")
+        return display.card("C against the reference", display.facts([("verdict", word), *self.lines()[1:]]))
 
 
 def task_mismatches(c: torch.Tensor, ref: torch.Tensor, rtol: float = RTOL, atol: float = ATOL) -> torch.Tensor:

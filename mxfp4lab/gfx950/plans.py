@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mxfp4lab import display
 from mxfp4lab.gfx950.arguments import Pointer
 from mxfp4lab.gfx950.memory import Access, Buffer, Memory
 from mxfp4lab.gfx950.runs import RunResult, launch
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from mxfp4lab.records import Counts, LaunchCounts
 
 DTYPES = {"bf16": np.uint16, "u8": np.uint8, "f32": np.float32, "i32": np.int32}
+EMULATION_HEADERS = ("kernel", "workgroups", "waves each", "wave instructions", "lane instructions", "findings")
+SHOWN_FINDINGS = 10
 # Memory that nobody initialised holds NaN in bf16, f32 and e8m0: whatever depends on it shows.
 UNINITIALISED = 0xFF
 
@@ -39,6 +42,34 @@ class Emulation:
     emulate_s: float
     lane_instructions: int
     findings: list[Exception] = field(default_factory=list)
+
+    def rows(self) -> list[list[Any]]:
+        """A row per launch, under `EMULATION_HEADERS`."""
+        return [
+            [r.name, r.workgroups, r.waves_per_workgroup, r.wave_instructions, r.lane_instructions, len(r.findings)]
+            for r in self.launches
+        ]
+
+    def _verdict(self) -> str:
+        shown = "; ".join(dict.fromkeys(str(finding) for finding in self.findings[:SHOWN_FINDINGS]))
+        more = len(self.findings) - SHOWN_FINDINGS
+        return (shown + (f"; and {more} more" if more > 0 else "")) or "none"
+
+    def __str__(self) -> str:
+        table = display.text_table(EMULATION_HEADERS, self.rows())
+        return f"Emulated: C {list(self.c.shape)}, no time\n{table}\nfindings: {self._verdict()}"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        word = display.badge("no findings", "good")
+        if self.findings:
+            word = display.badge(f"{len(self.findings)} findings", "bad")
+        marks = f"{display.badge('emulated', 'emulated')} {word} {display.escape(self._verdict())}"
+        body = display.table(EMULATION_HEADERS, self.rows())
+        title = f"Emulated: C {list(self.c.shape)}, no time"
+        return display.card(title, f'{body}<div style="margin-top:6px">{marks}</div>')
 
 
 def emulate_plan(

@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from mxfp4lab import display
 from mxfp4lab.model.features import LaunchFeatures, plan_features
 from mxfp4lab.model.fit import MODEL_FILE, SCHEMA, range_values
 from mxfp4lab.model.formula import REGIMES, TERM_NAMES, Parameters, plan_terms
@@ -62,6 +63,30 @@ class Prediction:
             "extrapolated": self.extrapolated,
             "outside": list(self.outside),
         }
+
+    def lines(self) -> list[tuple[str, Any]]:
+        """(name, value) for people; the HTML and the plain form both show these."""
+        low, high = self.interval
+        return [
+            ("time", f"{self.predicted_us:.2f} us modelled, {low:.2f} to {high:.2f}; not a measurement"),
+            ("regime", self.regime),
+            ("model", self.model_version),
+            ("outside the fitted range", "; ".join(self.outside) or "nothing"),
+        ]
+
+    def __str__(self) -> str:
+        parts = sorted(self.terms.items(), key=lambda item: -item[1])
+        spent = ", ".join(f"{name} {value:.2f}" for name, value in parts if value > 0)
+        return display.text_facts("Prediction", [*self.lines(), ("of it, us", spent)])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        body = display.facts(self.lines()) + display.bars(self.terms, "us", "modelled")
+        marks = display.badge("modelled", "modelled")
+        if self.extrapolated:
+            marks += " " + display.badge("extrapolated", "warn")
+        return display.card("Prediction", f'{body}<div style="margin-top:6px">{marks}</div>')
 
 
 @dataclass(frozen=True)

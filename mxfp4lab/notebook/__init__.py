@@ -118,9 +118,9 @@ def start(
 
 def load_ipython_extension(shell: Any) -> None:
     """`%load_ext mxfp4lab.notebook`: the `%%submission` magic; `start` does the same."""
-    from mxfp4lab.notebook.magic import register
+    from mxfp4lab.notebook import submission
 
-    register(shell)
+    submission.load_ipython_extension(shell)
 
 
 def _environment(device: str) -> dict[str, Any]:

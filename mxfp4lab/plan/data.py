@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from mxfp4lab import display
 from mxfp4lab.config import GemmConfig
 from mxfp4lab.shapes import Shape
+
+LAUNCH_HEADERS = ("launch", "kernel", "grid", "buffers", "options", "constants")
+BUFFER_HEADERS = ("buffer", "role", "shape", "dtype", "bytes", "before the first call")
 
 
 @dataclass(frozen=True)
@@ -115,3 +119,46 @@ class Plan:
     def output_rows(self) -> int:
         """Rows of the output buffer that are C."""
         return self.shape.m
+
+    def launch_rows(self) -> list[list[Any]]:
+        """A row per launch, under `LAUNCH_HEADERS`."""
+        rows = []
+        for number, launch in enumerate(self.launches, 1):
+            if isinstance(launch, CodeObjectLaunch):
+                given = [value.buffer for _, _, value in launch.args if isinstance(value, Ref)]
+                constants, options = "prebuilt code object", f"{launch.block} threads"
+            else:
+                given = [value.buffer for _, value in launch.args if isinstance(value, Ref)]
+                constants = ", ".join(f"{name}={value}" for name, value in launch.constants)
+                options = ", ".join(f"{name} {value}" for name, value in launch.options)
+            grid = " x ".join(map(str, launch.grid))
+            rows.append([number, launch.name, grid, ", ".join(dict.fromkeys(given)), options, constants])
+        return rows
+
+    def buffer_rows(self) -> list[list[Any]]:
+        """A row per buffer, under `BUFFER_HEADERS`."""
+        fills = {None: "uninitialised"}
+        return [
+            [b.name, b.role, " x ".join(map(str, b.shape)), b.dtype, b.nbytes,
+             "given" if b.role == "input" else fills.get(b.fill, f"{b.fill}")]
+            for b in self.buffers
+        ]  # fmt: skip
+
+    def _title(self) -> str:
+        return f"Plan: {self.variant} on {self.shape}, {self.arch}, config {self.config.config_id}"
+
+    def __str__(self) -> str:
+        launches = display.text_table(LAUNCH_HEADERS, self.launch_rows())
+        buffers = display.text_table(BUFFER_HEADERS, self.buffer_rows())
+        return f"{self._title()}\n{launches}\n\n{buffers}"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        rows = self.launch_rows()
+        launches = display.table(LAUNCH_HEADERS[:4], [row[:4] for row in rows])
+        constants = display.facts([(f"{row[0]} {row[1]}", "; ".join(filter(None, row[4:]))) for row in rows])
+        buffers = display.table(BUFFER_HEADERS, self.buffer_rows())
+        folded = display.details("options and constants", constants) + display.details("buffers", buffers)
+        return display.card(self._title(), launches + folded)

@@ -259,6 +259,9 @@ class Trial:
     def __str__(self) -> str:
         return display.text_facts(f"trial {self.identity}", self.lines())
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
     def _repr_html_(self) -> str:
         tone = {"ok": "good", "screened": "warn", "invalid": "warn", "skipped": "quiet"}.get(str(self.status), "bad")
         badges = f"{display.badge(self.evidence, str(self.evidence))} {display.badge(self.status, tone)}"

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mxfp4lab.display import card, facts, spills_in_words, text_facts
+from mxfp4lab.display import badge, card, facts, spills_in_words, text_facts
 from mxfp4lab.isa import KernelDescriptor, Program, classify, parse_amdgcn
 from mxfp4lab.isa.hazards import Hazard, find_hazards
 from mxfp4lab.toolchain.resources import Resources, cubin_resources, occupancy
@@ -124,8 +124,18 @@ class Compiled:
     def __str__(self) -> str:
         return text_facts(f"{self.name} on {self.arch}", self._facts())
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
     def _repr_html_(self) -> str:
-        return card(f"{self.name} on {self.arch}", facts(self._facts()))
+        rows = self._facts()
+        resources = self.resources
+        if "spills" in rows and resources is not None:
+            tone = spills_in_words(resources.spilled_vgprs)[1]
+            rows["spills"] = badge(rows["spills"], tone)
+        if "hazards" in rows:
+            rows["hazards"] = badge(rows["hazards"], "bad" if self.hazards else "good")
+        return card(f"{self.name} on {self.arch}", facts(rows))
 
     def _facts(self) -> dict[str, Any]:
         """What a person wants to know first."""
@@ -158,6 +168,15 @@ class CompiledPlan:
 
     plan: Any
     kernels: tuple[Compiled, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.kernels))
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        return "".join(kernel._repr_html_() for kernel in self.kernels)
 
 
 def analyse(compiled: Compiled) -> dict[str, Any]:
