@@ -112,7 +112,7 @@ class GemmConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, in the order of their definition."""
-        return dataclasses.asdict(self)
+        return {name: getattr(self, name) for name in DEFAULTS}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> GemmConfig:
@@ -389,7 +389,13 @@ def _check_sliced(config: GemmConfig, shape: Shape, arch: str, refuse: Refuse) -
         refuse("block_n", "must be 16 to 256 in sliced variants")
     if not 1 <= config.tiles_n <= 8 or config.tiles_n * config.block_n > 256:
         refuse("tiles_n", "must be 1 to 8, and tiles_n x block_n at most 256 columns")
-    if config.split_sum == "inside" and effective_split(config, shape, config.num_warps) == 1:
+    # Buffer instructions reach 2^31 - 2 bytes and read zero beyond, without a trace.
+    split = effective_split(config, shape, config.num_warps)
+    if 2 * (shape.m + 64) * shape.k >= 2**31 or 4 * (shape.m + 64) * (shape.n + 256) >= 2**31:
+        refuse("block_m", f"no value works on {shape}: A or C is larger than buffer addressing reaches")
+    elif 4 * split * (shape.m + 64) * (shape.n + 256) >= 2**31:
+        refuse("split_k", f"must be smaller on {shape}: partial results beyond 2^31 bytes are out of reach")
+    if config.split_sum == "inside" and split == 1:
         refuse("split_sum", "must be 'launch' where K is not split")
     # One MFMA step, or the two whose scales share a dword.
     if config.block_k not in (128, 256):
