@@ -271,6 +271,8 @@ class Search:
     def _refine(self) -> None:
         """Spend what is left of the budget around the best: a few neighbours, look again who is best, a few more."""
         refused: set[tuple[str, GemmConfig]] = set()
+        around: dict[Entry, list] = {}
+        planned: dict = {}
         before_refining = len(self.result.entries)
         budget = None if self.budget.configs is None else self.budget.configs - before_refining
         while not self._out_of_time():
@@ -278,14 +280,13 @@ class Search:
             best = self.result.ranked()[:BEAM]
             if not best or (left is not None and left <= 0):
                 return
-            proposals = [
-                proposal
-                for entry in best
-                for proposal in neighbours(
-                    self.shape, entry.candidate.variant, entry.candidate.config, self.arch, self.executor is not None
-                )
-            ]
-            space = judge(self.shape, proposals, self.arch, self.seen)
+            for entry in best:
+                if entry not in around:
+                    of = entry.candidate
+                    clock = self.executor is not None
+                    around[entry] = list(neighbours(self.shape, of.variant, of.config, self.arch, clock))
+            proposals = [proposal for entry in best for proposal in around[entry]]
+            space = judge(self.shape, proposals, self.arch, self.seen, planned)
             chosen = _as_proposed(space.candidates, proposals)
             step = REFINE_STEP if budget is None else max(REFINE_STEP, budget // REFINE_STEPS)
             chosen = chosen[: step if left is None else min(step, left)]

@@ -163,29 +163,27 @@ def judge(
     proposals: Iterable[tuple[str, GemmConfig, tuple[str, ...]]],
     arch: str,
     seen: Iterable[str] = (),
+    planned: dict[tuple[str, GemmConfig], tuple[Plan | None, str]] | None = None,
 ) -> Space:
     """Split proposals into candidates, refused ones and duplicates.
 
     Args:
         proposals: (variant, config, origins).
         seen: kernel hashes of candidates that are known already.
+        planned: (variant, config) -> plan and its hash, or None and the reasons; kept by the caller between calls.
     """
+    planned = {} if planned is None else planned
     seen = set(seen)
     fresh: dict[str, Candidate] = {}
     refused: list[Refused] = []
     total = duplicates = 0
     for variant, config, origins in proposals:
         total += 1
-        reasons = config_errors(config, shape, arch, variant)
-        plan = None
-        if not reasons:
-            try:
-                plan = build_plan(variant, config, shape, arch)
-                digest = plan_hash(plan, arch)
-            except ValueError as error:
-                reasons = [str(error)]
-        if reasons or plan is None:
-            refused.append(Refused(variant, config, origins, "; ".join(reasons)))
+        if (variant, config) not in planned:
+            planned[variant, config] = _plan(variant, config, shape, arch)
+        plan, digest = planned[variant, config]
+        if plan is None:
+            refused.append(Refused(variant, config, origins, digest))
             continue
         if digest in seen or digest in fresh:
             duplicates += 1
@@ -196,6 +194,18 @@ def judge(
             continue
         fresh[digest] = Candidate(variant, config, origins, prior_us(variant, config, shape), plan, digest)
     return Space(total, tuple(_take_turns(fresh.values())), tuple(refused), duplicates)
+
+
+def _plan(variant: str, config: GemmConfig, shape: Shape, arch: str) -> tuple[Plan | None, str]:
+    """A plan and its hash, or None and why there is none."""
+    reasons = config_errors(config, shape, arch, variant)
+    if reasons:
+        return None, "; ".join(reasons)
+    try:
+        plan = build_plan(variant, config, shape, arch)
+        return plan, plan_hash(plan, arch)
+    except ValueError as error:
+        return None, str(error)
 
 
 def neighbours(
