@@ -320,9 +320,16 @@ def _sealed_memory(size: int) -> int:
     """A memory file of fixed size: a process that shrank it would kill the other side by SIGBUS."""
     import fcntl
 
-    descriptor = os.memfd_create("window", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(descriptor, size)
-    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    try:
+        descriptor = os.memfd_create("window", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(descriptor, size)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    except OSError:  # a kernel without sealing: a plain shared file does the same among well-meaning processes
+        descriptor, path = tempfile.mkstemp(
+            prefix="mxfp4lab-window-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None
+        )
+        os.unlink(path)
+        os.ftruncate(descriptor, size)
     return descriptor
 
 

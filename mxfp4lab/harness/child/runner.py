@@ -316,7 +316,9 @@ def main(config: dict) -> None:
     if config["confine"]:
         # A CUDA driver writes the names of its threads below /proc; without that its start fails.
         devices = ["/dev", "/proc/self"] if config["gpu"] else ["/dev"]
-        confined = confine.forbid_writes([config["work_folder"]], devices, network=False)
+        # GPU runtimes keep semaphores and queues in /dev/shm.
+        writable = [config["work_folder"]] + (["/dev/shm"] if config["gpu"] else [])
+        confined = confine.forbid_writes(writable, devices, network=False)
     sys.meta_path.insert(0, _NoLab())
     submission = Submission(link, config["gpu"], config["task_folder"])
     link.send({"ready": True, "confined": confined})
