@@ -2,6 +2,8 @@
 
 import csv
 import dataclasses
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,7 @@ from mxfp4lab.padding import pad_prebuilt
 from mxfp4lab.paths import data_path
 from mxfp4lab.plan import build_plan
 from mxfp4lab.plan.aiter_gemm import ARGUMENTS, SLOT_BYTES, WHOLE_COLUMNS_ONLY, choose_gemm, gemm_launch, split_count
+from mxfp4lab.plan.aiter_heuristic import _listed_names, heuristic_choice, walk_order
 from mxfp4lab.plan.prebuilt import build_gemm_stage
 from mxfp4lab.problem import INPUT_NAMES, check_output, generate_input, input_dict, reference_output
 from mxfp4lab.shapes import BENCHMARK_SHAPES, TEST_SHAPES, Shape
@@ -266,6 +269,44 @@ def test_which_kernel_is_chosen_and_why():
         chosen = choose_gemm(case.shape)
         launch = gemm_launch(chosen, case.shape)
         assert launch.grid[0] * launch.grid[1] <= 256 and launch.block == 256 and chosen.log2_k_split == 0
+
+
+CXX = """
+#include <cstdio>
+#include <string>
+#include <unordered_map>
+int main() {
+  std::unordered_map<std::string, int> map;
+  char line[1024];
+  for (int i = 0; std::scanf("%1023s", line) == 1; i++) map.emplace(line, i);
+  for (const auto& entry : map) std::printf("%s\\n", entry.first.c_str());
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to ask")
+@pytest.mark.parametrize("count", [1, 13, 14, 35, 200])
+def test_the_heuristics_walk_is_libstdcxxs(count, tmp_path):
+    others = [f"kernel_{i}" * (i % 5) + str(i) for i in range(count - len(KERNELS))]
+    names = [kernel.symbol for kernel in KERNELS][:count] + others
+    (tmp_path / "walk.cpp").write_text(CXX)
+    subprocess.run(["g++", "-o", tmp_path / "walk", tmp_path / "walk.cpp"], check=True)
+    said = subprocess.run([tmp_path / "walk"], input="\n".join(names), capture_output=True, text=True, check=True)
+    assert walk_order(names) == said.stdout.split()
+
+
+def test_the_heuristic_keeps_the_last_of_the_fewest_rounds():
+    install = find_aiter()
+    assert heuristic_choice(install, KERNELS, Shape(32, 4096, 512)).short_name == "BpreShuffle_64x512"
+    order = walk_order(_listed_names(install))
+    for shape in (Shape(64, 1920, 512), Shape(4096, 4096, 512), Shape(1, 1280, 512)):
+        chosen = heuristic_choice(install, KERNELS, shape)
+        allowed = [k for k in PRESHUFFLED if not k.split_k and shape.n % k.tile_n == 0]
+        rounds = {k: -(-(-(-shape.m // k.tile_m) * (shape.n // k.tile_n)) // 256) for k in allowed}
+        equals = [k for k in allowed if rounds[k] == min(rounds.values())]
+        assert chosen == max(equals, key=lambda k: order.index(k.symbol))
+    with pytest.raises(AiterError, match="no tile width divides n=2880"):
+        heuristic_choice(install, KERNELS, Shape(32, 2880, 512))
 
 
 @pytest.mark.parametrize("arguments, words", [

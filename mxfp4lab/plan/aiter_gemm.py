@@ -18,6 +18,7 @@ from mxfp4lab.oracle.prebuilt import (
     heuristic_kernel,
     prebuilt_kernels,
 )
+from mxfp4lab.plan.aiter_heuristic import heuristic_choice
 from mxfp4lab.plan.data import CodeObjectLaunch, Ref
 from mxfp4lab.shapes import Shape
 
@@ -62,8 +63,8 @@ def choose_gemm(
 
     aiter looks the shape up in its tuned table (`get_GEMM_config`). A row may name a prebuilt code object: taken. It
     may name a Composable Kernel instance, which aiter compiles on the box and no wheel holds; or there is no row, and
-    aiter's C++ heuristic chooses among tiles whose width divides N, or gives up. For both the stand-in is the
-    heuristic's idea without that limit: fewest rounds over the CUs, then most CUs busy (`heuristic_kernel`). For the
+    aiter's C++ heuristic chooses among tiles whose width divides N (`heuristic_choice`), or gives up. For an instance,
+    and where aiter gives up, a kernel stands in: fewest rounds over the CUs, then most CUs busy. For the
     task's shapes that is 32x128, which is also what aiter's later tables name where they have the shape
     (data/mi355x_published_times.csv: 16 to 256 rows of 3072x1536, 64x7168x2048, 8x2112x7168).
 
@@ -90,8 +91,8 @@ def choose_gemm(
     try:
         if choice.tuned:
             raise AiterError(choice.reason)
-        kernel, log = heuristic_kernel(kernels, shape, 0, cu_count)
-        return AiterGemm(kernel, log, choice.reason)
+        kernel = heuristic_choice(install, kernels, shape, cu_count)
+        return AiterGemm(kernel, 0, f"{choice.reason}: {kernel.short_name}")
     except AiterError as error:
         bounded = tuple(kernel for kernel in kernels if overhang_allowed(kernel))
         kernel, log = heuristic_kernel(bounded, shape, 0, cu_count, any_width=True)
