@@ -121,6 +121,24 @@ def test_integer_instruction(mnemonic):
     np.testing.assert_array_equal(machine.v(10).ravel(), np.array(expected, np.uint32))
 
 
+def test_perm_with_one_selector_for_all_lanes():
+    machine = Machine(3)
+    machine.v(1)[:], machine.v(2)[:] = words(1)[:1], words(2)[:1]
+    for selector in (0x07060504, 0x0C0C0004, 0x0D080B03, 0x0A090102, 0xFF0C0000):
+        machine.s(4)[:] = selector
+        machine.execute(
+            "v_perm_b32 v3, v1, v2, s4", f"v_perm_b32 v4, v1, v2, {selector:#x}", "v_perm_b32 v5, s4, v2, s4"
+        )
+        pairs = zip(machine.v(1).flat, machine.v(2).flat, strict=True)
+        expected = np.array([perm(int(a), int(b), selector) for a, b in pairs], np.uint32).reshape(3, 64)
+        np.testing.assert_array_equal(machine.v(3), expected)
+        np.testing.assert_array_equal(machine.v(4), expected)
+        assert int(machine.v(5)[0, 3]) == perm(selector, int(machine.v(2)[0, 3]), selector)
+    machine.s(4)[:] = [0x07060504, 0x03020100, 0x00000000]  # another one for each wave
+    machine.execute("v_perm_b32 v3, v1, v2, s4")
+    np.testing.assert_array_equal(machine.v(3)[:2], [machine.v(1)[0], machine.v(2)[1]])
+
+
 @pytest.mark.parametrize(
     "table", [0x6C, 0xDE, 0x36, 0xCA, 0x96, 0xE8, 0, 255, 0x0F, 0xF0, 0x33, 0xAA, 0x55, 0xCC, 0x01, 0x80]
 )

@@ -22,8 +22,9 @@ from mxfp4lab.gfx950.state import LANES, Group
 from mxfp4lab.gfx950.vector import Decoder, Step, check_modifiers, destination, expect
 from mxfp4lab.isa import Instruction
 
-# byte of two e2m1 -> two float32 as one 8-byte item, so that a look-up moves both
-_PAIRS = np.ascontiguousarray(E2M1_PAIRS).view(np.float64)[:, 0]
+# Two bytes of four e2m1 -> four float32 as one 16-byte item, so that a look-up moves all of them.
+_BYTES = np.arange(1 << 16)
+_QUADS = np.concatenate((E2M1_PAIRS[_BYTES & 255], E2M1_PAIRS[_BYTES >> 8]), axis=1).view(np.complex128)[:, 0]
 # Products of e2m1 are multiples of 1/4 up to 36: a sum of 128 of them, scaled by up to 2^9 apart, fits 24 bits.
 _EXACT_SPREAD = 9
 
@@ -127,26 +128,25 @@ def _addend(instruction: Instruction, results: int, decoder: Decoder):
 
 
 def _scale_bytes(instruction: Instruction, which: int, decoder: Decoder):
-    """Closure of the e8m0 byte per lane, [w, 64] int16: op_sel + 2 op_sel_hi choose the byte of the scale register."""
+    """Closure of the e8m0 byte per lane, [w, 64] intp: op_sel + 2 op_sel_hi choose the byte of the scale register."""
     low = instruction.modifier("op_sel", (0, 0, 0))
     high = instruction.modifier("op_sel_hi", (1, 1, 1))
     byte = low[which] + 2 * high[which]
     operand = instruction.operands[4 + which]
     if operand.kind == "const":
         value = constant_bits(operand, 32, instruction) >> 8 * byte & 255
-        fixed = np.full((1, LANES), value, np.int16)
+        fixed = np.full((1, LANES), value, np.intp)
         return lambda g: np.broadcast_to(fixed, (g.w, LANES))
     if operand.kind not in ("vgpr", "agpr") or operand.width != 1:
         raise UnknownInstruction(instruction, f"operand {operand} in")
     n = slot(operand, decoder.accum)
-    return lambda g: g.U[n].view(np.uint8)[:, byte::4].astype(np.int16)
+    return lambda g: g.U[n].view(np.uint8)[:, byte::4].astype(np.intp)
 
 
 def _product_fp4(g: Group, rows: int, a_planes, b_planes, a_scale, b_scale) -> np.ndarray:
     """[w, rows, rows] sums of products; float32 where exact in it, else float64."""
     w, groups = g.w, LANES // rows
-    a = _PAIRS.take(_to_rows(a_planes, rows).view(np.uint8)).view(np.float32)  # [w, rows, groups, 32]
-    b = _PAIRS.take(_to_rows(b_planes, rows).view(np.uint8)).view(np.float32)
+    a, b = (_decode(_to_rows(planes, rows)) for planes in (a_planes, b_planes))  # [w, rows, groups, 32]
     if a_scale is None:
         a, b = (x.reshape(w, rows, groups * 32) for x in (a, b))
         return np.matmul(a, b.transpose(0, 2, 1))
@@ -161,6 +161,11 @@ def _product_fp4(g: Group, rows: int, a_planes, b_planes, a_scale, b_scale) -> n
         a, b = a * _POWER64.take(by_row[0]), b * _POWER64.take(by_row[1])
     a, b = (x.reshape(w, rows, groups * 32) for x in (a, b))
     return np.matmul(a, b.transpose(0, 2, 1))
+
+
+def _decode(words: np.ndarray) -> np.ndarray:
+    """uint32 words of eight e2m1, low nibble first -> float32, eight times as long in the last axis."""
+    return _QUADS.take(words.view(np.uint16).astype(np.intp), mode="clip").view(np.float32)
 
 
 _POWER64 = np.ldexp(np.float64(1), np.arange(256) - 127)

@@ -49,28 +49,37 @@ def _bfe_i32(x, offset, width, out):
 
 def _perm(high, low, selector, out):
     """Each selector byte picks a byte of {high, low}: 0-7 a byte, 8-11 a sign fill, 12 zero, above 0xff."""
+    pick = np.ravel(selector)
+    if pick.size and selector.shape[-1:] in ((), (1,)) and (pick.size == 1 or pick.min() == pick.max()):
+        return _perm_same(high, low, int(pick[0]), out)
     data = low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
     result = np.uint32(0)
     for i in range(4):
         pick = selector >> np.uint32(8 * i) & np.uint32(255)
-        if pick.ndim == 0:
-            byte = _perm_byte(data, int(pick))
-        else:
-            byte = (data >> (np.uint64(8) * (pick & np.uint32(7)).astype(np.uint64))).astype(np.uint32) & np.uint32(255)
-            if np.count_nonzero(pick > 7):
-                sign = data >> (np.uint64(16) * (pick & np.uint32(3)).astype(np.uint64) + np.uint64(15))
-                fill = (sign.astype(np.uint32) & np.uint32(1)) * np.uint32(255)
-                byte = np.where(pick < 8, byte, np.where(pick < 12, fill, np.where(pick == 12, U32(0), U32(255))))
+        byte = (data >> (np.uint64(8) * (pick & np.uint32(7)).astype(np.uint64))).astype(np.uint32) & np.uint32(255)
+        if np.count_nonzero(pick > 7):
+            sign = data >> (np.uint64(16) * (pick & np.uint32(3)).astype(np.uint64) + np.uint64(15))
+            fill = (sign.astype(np.uint32) & np.uint32(1)) * np.uint32(255)
+            byte = np.where(pick < 8, byte, np.where(pick < 12, fill, np.where(pick == 12, U32(0), U32(255))))
         result = result | byte << np.uint32(8 * i)
     return _take(out, result)
 
 
-def _perm_byte(data, pick):
-    if pick < 8:
-        return (data >> np.uint64(8 * pick)).astype(np.uint32) & np.uint32(255)
-    if pick < 12:
-        return (data >> np.uint64(16 * (pick - 8) + 15)).astype(np.uint32) % np.uint32(2) * np.uint32(255)
-    return np.uint32(0 if pick == 12 else 255)
+def _perm_same(high, low, selector, out):
+    """One selector for all lanes: bytes are copied, not shifted."""
+    low, high = np.broadcast_arrays(low, high)
+    sources = [np.ascontiguousarray(x).view(np.uint8).reshape(*x.shape, 4) for x in (low, high)]
+    result = np.empty((*low.shape, 4), np.uint8)
+    for i in range(4):
+        pick = selector >> 8 * i & 255
+        if pick < 8:
+            result[..., i] = sources[pick >> 2][..., pick & 3]
+        elif pick < 12:
+            word = 2 * (pick - 8) + 1
+            result[..., i] = (sources[word >> 2][..., word & 3] >> 7) * np.uint8(255)
+        else:
+            result[..., i] = 0 if pick == 12 else 255
+    return _take(out, result.view(np.uint32)[..., 0])
 
 
 def _bit_reverse(x, out):

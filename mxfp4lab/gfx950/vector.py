@@ -123,6 +123,13 @@ def build_bitop3(instruction: Instruction, decoder: Decoder) -> Step:
     table = instruction.modifier("bitop3", 0)
     if not 0 <= table < 256:
         raise UnknownInstruction(instruction, f"truth table {table} in")
+    if half and not instruction.modifier("op_sel") and instruction.encoding not in ("dpp", "sdwa"):
+        # Logic does not carry: done on whole words, the high half is cut off.
+        words, logic = [source(instruction, i, "u32", decoder.accum) for i in (1, 2, 3)], bitop3(table)
+        low = np.uint32(0xFFFF)
+        return store_word(
+            instruction, decoder, "u32", lambda a, b, c, out: np.bitwise_and(logic(a, b, c), low, out), words
+        )
     sources = [source(instruction, i, "u16" if half else "u32", decoder.accum) for i in (1, 2, 3)]
     if half:
         return store_half(instruction, decoder, _call(bitop3(table), sources))
