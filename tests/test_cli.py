@@ -78,6 +78,7 @@ BAD = [
     (["tune", "--shape", "4,2880,512", "--verify", "0"], "verify='0'"),
     (["tune", "--shape", "4,2880,512", "--out", __file__], "a file is in the way"),
     (["tune", "--shape", "4,2880,512", "--backend", "tpu"], "backend='tpu'"),
+    (["tune", "--shape", "4,2880,512", "--out", "/proc/nowhere"], "cannot write /proc/nowhere"),
     (["check", "/nonexistent/submission.py"], "no such file"),
 ]
 

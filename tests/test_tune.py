@@ -376,6 +376,15 @@ def test_the_pick_is_plain_json_with_its_evidence(tmp_path: Path) -> None:
     assert 1 <= len(data["alternatives"]) <= 8
 
 
+def test_a_prediction_outside_the_models_range_is_said_aloud(tmp_path: Path) -> None:
+    tools = Tools()
+    tools.extrapolated = True
+    for _ in range(2):  # the second time from the records
+        pick = search(tmp_path, tools, budget=5).pick
+        assert pick.to_dict()["extrapolated"] is True
+        assert "outside what the model was fitted on" in str(pick) and "outside what" in pick._repr_html_()
+
+
 # -- a GPU ----------------------------------------------------------------------------------------------------------
 
 

@@ -49,6 +49,7 @@ class Tools:
         self.emulated: list[str] = []
         self.stop_after = math.inf
         self.version = "fake-1"
+        self.extrapolated = False
         self.kernel = lambda config: Kernel(num_warps=config.num_warps)
         self.error = lambda config: None
         self.check = lambda config: tune.Check(Status.ok, "", 1.0, {"lane_instructions": 1})
@@ -80,7 +81,7 @@ class Tools:
     def predict(self, counts: Counts) -> Any:
         time = counts.launches[0].valu_per_wave / 100
         return SimpleNamespace(predicted_us=time, interval=(time * 0.9, time * 1.2), terms={"floor": time},
-                               model_version=self.version, extrapolated=False)  # fmt: skip
+                               model_version=self.version, extrapolated=self.extrapolated)  # fmt: skip
 
     def verify(self, compiled: Any, seed: int) -> tune.Check:
         self.emulated.append(f"{compiled.plan.variant}/{compiled.plan.config.config_id}")

@@ -109,6 +109,7 @@ def _pick(search: Search, entry: Entry, tie: bool = False) -> Pick:
         predicted_us=None if entry.latency_us is not None else entry.predicted_us,
         interval=None if entry.latency_us is not None else entry.interval,
         model_version="" if entry.latency_us is not None else entry.model_version,
+        extrapolated=entry.latency_us is None and bool(entry.detail.get("extrapolated")),
         latency_us=entry.latency_us,
         regime=search.executor.regime if search.executor else MODEL_REGIME,
         device=search.bench.device,

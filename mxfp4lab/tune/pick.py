@@ -38,6 +38,7 @@ class Pick:
     predicted_us: float | None = None
     interval: tuple[float, float] | None = None
     model_version: str = ""
+    extrapolated: bool = False
     latency_us: float | None = None
     regime: str = ""
     device: str = ""
@@ -65,6 +66,7 @@ class Pick:
             "predicted_us": self.predicted_us,
             "interval": list(self.interval) if self.interval else None,
             "model_version": self.model_version,
+            "extrapolated": self.extrapolated,
             "latency_us": self.latency_us,
             "regime": self.regime,
             "device": self.device,
@@ -103,6 +105,7 @@ class Pick:
             time = (
                 f"{self.predicted_us:.2f} us modelled, {low:.2f} to {high:.2f} "
                 f"({self.regime}, model {self.model_version}); not a measurement"
+                + (", and outside what the model was fitted on" if self.extrapolated else "")
             )
         config = ", ".join(f"{name}={value}" for name, value in self.config.changes().items()) or "all defaults"
         return [

@@ -253,6 +253,7 @@ def _ranking_row(place: int, entry: Entry) -> dict[str, Any]:
         "rank": place,
         "evidence": str(entry.evidence),
         "predicted_us": entry.predicted_us,
+        "extrapolated": entry.detail.get("extrapolated"),
         "latency_us": entry.latency_us,
         "variant": entry.candidate.variant,
         "config_id": entry.candidate.config.config_id,

@@ -38,8 +38,8 @@ BEAM = 4
 """Configs around which a refining step looks; more finds little, fewer gets stuck on one variant."""
 WITHIN_REACH = 1.15
 """Variants whose best in the survey is at most this much slower than the best of all share the rest of the budget."""
-REFINE_STEP, REFINE_STEPS = 8, 5
-"""A refining step takes a fifth of its budget, at least eight configs, before it looks again who is best."""
+REFINE_STEP, REFINE_STEPS = 8, 3
+"""A refining step takes a third of its budget, at least eight configs, before it looks again who is best."""
 
 
 class Search:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mxfp4lab.config import (
+    CHOICES,
     VARIANT_TRAITS,
     GemmConfig,
     config_errors,
@@ -50,9 +51,7 @@ CODE_AXES: dict[str, tuple] = {
     "load_order": ("loads_first", "convert_first"),
     "accumulate": ("in_place", "add"),
     "row_tail": ("wrap", "mask"),
-    "amax": ("max3", "packed_max"),
     "tiles_n": (1, 2, 3, 4, 7),
-    "split_sum": ("launch", "inside"),
     "quant_block_m": (4, 8, 16, 32),
     "quant_block_k": (64, 128, 256, 512),
     "quant_num_warps": (1, 2, 4),
@@ -61,6 +60,8 @@ CODE_AXES: dict[str, tuple] = {
     "reduce_num_warps": (1, 2, 4),
     "reduce_form": ("loop", "block", "flat"),
 }
+# An axis of words that is named nowhere above is searched over all of its values: a new one needs no entry here.
+CODE_AXES |= {name: values for name, values in CHOICES.items() if name not in {*CODE_AXES, *CLOCK_AXES, *FIXED_AXES}}
 
 
 @dataclass(frozen=True)
