@@ -46,8 +46,10 @@ def lines_between(compiled: Any, first: int, last: int) -> list[Line]:
         source = ""
         if ins.source is not None:
             name, number = ins.source
-            text = linecache.getline(str(Path(folders.get(name, "")) / name), number).strip()
-            source = f"{name}:{number}  {text}"
+            folder = Path(folders.get(name, ""))
+            text = linecache.getline(str(folder / name), number).strip()
+            # A notebook cell is compiled under a made-up file name.
+            source = f"{'cell' if folder.name.startswith('ipykernel_') else name}:{number}  {text}"
         lines.append(Line(ins.index, " ".join(ins.text.split()), classify(ins.mnemonic), source))
     return lines
 

@@ -8,10 +8,17 @@ and imported in a fresh process, and with --check run under the task's protocol.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib.util
 import shlex
+import sys
+import types
+from collections.abc import Iterator
 from typing import Any
 
 from mxfp4lab import display as look
+from mxfp4lab.notebook.card import shown_path
+from mxfp4lab.paths import REPO_ROOT
 
 
 class _Parser(argparse.ArgumentParser):
@@ -23,23 +30,25 @@ class SubmissionCard:
     """What became of a cell: the file, its lint, and what a check found.
 
     Args:
-        path: the file; lines: how many it has.
-        warnings: what the lint has to say without refusing.
+        path: the file; source: its text.
+        warnings: what the lint has to say without refusing, and whether the cell could not run in the notebook.
         report: of the check.
     """
 
-    def __init__(self, path: str, lines: int, warnings: list[str], report: Any) -> None:
-        self.path, self.lines, self.warnings, self.report = path, lines, warnings, report
+    def __init__(self, path: str, source: str, warnings: list[str], report: Any) -> None:
+        self.path, self.source, self.warnings, self.report = path, source, warnings, report
 
     def __str__(self) -> str:
-        head = [f"{self.path}: {self.lines} lines", *(f"  warning: {w}" for w in self.warnings)]
+        head = [f"{self.path}: {len(self.source.splitlines())} lines", *(f"  warning: {w}" for w in self.warnings)]
         return "\n".join([*head, str(self.report)])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        rows = [("file", f"{self.path}, {self.lines} lines")] + [("warning", w) for w in self.warnings]
-        return look.card("Submission", look.facts(rows)) + self.report._repr_html_()
+        rows = [("file", f"{self.path}, {len(self.source.splitlines())} lines")]
+        rows += [("warning", w) for w in self.warnings]
+        text = f'<pre style="max-height:420px;overflow:auto">{look.escape(self.source)}</pre>'
+        return look.card("Submission", look.facts(rows) + look.details("the file", text)) + self.report._repr_html_()
 
 
 def submission(line: str, cell: str) -> SubmissionCard:
@@ -55,17 +64,46 @@ def submission(line: str, cell: str) -> SubmissionCard:
     from mxfp4lab.harness import check_submission
 
     options = _options(line)
+    path = REPO_ROOT / options.path  # a relative path starts there, as every folder parameter's; an absolute one stays
     shell = get_ipython()
-    earlier = [
-        text for text in shell.history_manager.input_hist_raw[1:] if not text.lstrip().startswith("%%submission")
-    ]
-    text = submission_from_cell(f"\n{cell}", options.path, earlier, shell.user_ns)
+    earlier = [_below_magic(text) for text in shell.history_manager.input_hist_raw[1 : shell.execution_count]]
+    text = submission_from_cell(f"\n{cell}", path, earlier, shell.user_ns)
     warnings = [str(finding) for finding in lint_source(text) if finding.severity == "warning"]
     if options.check or options.shape:
-        report = check_submission(options.path, options.mode, options.backend, options.shape)
+        report = check_submission(path, options.mode, options.backend, options.shape)
     else:
-        report = check_submission(options.path, "import", options.backend)
-    return SubmissionCard(options.path, len(text.splitlines()), warnings, report)
+        report = check_submission(path, "import", options.backend)
+    warnings += _run_here(shell, cell)
+    return SubmissionCard(shown_path(path), text, warnings, report)
+
+
+def _below_magic(source: str) -> str:
+    """A cell with its `%%submission` line blanked: its names count, its lines keep their numbers."""
+    first, _, rest = source.partition("\n")
+    return f"\n{rest}" if first.lstrip().startswith("%%submission") else source
+
+
+def _run_here(shell: Any, cell: str) -> list[str]:
+    """Run the cell in the notebook too, so that later cells can use its names; what failed, in words."""
+    with _task_module():
+        done = shell.run_cell(cell, store_history=False, silent=True)
+    error = done.error_before_exec or done.error_in_exec
+    return [f"its names are not in this notebook: {type(error).__name__}: {error}"] if error else []
+
+
+@contextlib.contextmanager
+def _task_module() -> Iterator[None]:
+    """`from task import input_t, output_t` works in the notebook while the cell runs."""
+    if "task" in sys.modules or importlib.util.find_spec("task") is not None:
+        yield
+        return
+    module = types.ModuleType("task")
+    module.input_t = module.output_t = object  # type: ignore[attr-defined]
+    sys.modules["task"] = module
+    try:
+        yield
+    finally:
+        del sys.modules["task"]
 
 
 def _options(line: str) -> argparse.Namespace:

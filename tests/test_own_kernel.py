@@ -1,0 +1,101 @@
+"""Kernels of your own: plans around them, their pages, and notebook 06 run whole."""
+
+import json
+import re
+import subprocess
+import sys
+
+import nbformat
+import pytest
+from toolchain_kernels import copy_doubled
+
+from mxfp4lab.gfx950 import emulate_plan
+from mxfp4lab.model import predict
+from mxfp4lab.notebook.isa_view import isa_view
+from mxfp4lab.paths import REPO_ROOT
+from mxfp4lab.plan import build_plan
+from mxfp4lab.plan.own import own_launch, own_plan
+from mxfp4lab.problem import check_output, input_dict, reference_gemm
+from mxfp4lab.shapes import Shape
+from mxfp4lab.toolchain import compile_plan
+
+NOTEBOOK = REPO_ROOT / "notebooks/06_your_kernel.ipynb"
+SHAPE = Shape(8, 64, 256)
+
+
+def copying(**changes):
+    return own_launch(copy_doubled, 2, **({"x": "a", "y": "c", "n": 512, "BLOCK": 256} | changes))
+
+
+def test_a_plan_around_a_kernel_runs_on_the_tasks_inputs():
+    inputs = input_dict(SHAPE, 3)
+    done = emulate_plan(own_plan(SHAPE, copying()), inputs)
+    assert done.c.reshape(-1).equal(2 * inputs["a"].reshape(-1)[:512])
+
+
+def test_what_a_plan_needs_is_said_by_name():
+    for what, request in {
+        "'b_shuffel' is no buffer": lambda: own_plan(SHAPE, copying(x="b_shuffel")),
+        "none is given the output buffer 'c'": lambda: own_plan(SHAPE, copying(y="b")),
+        "at least one is needed": lambda: own_plan(SHAPE),
+        "no parameter 'BLOK'": lambda: own_launch(copy_doubled, 1, x="a", y="c", n=1, BLOCK=1, BLOK=2),
+        "needs a value for n, BLOCK": lambda: own_launch(copy_doubled, 1, x="a", y="c"),
+        r"grid=\(1, 0\)": lambda: own_launch(copy_doubled, (1, 0), x="a", y="c", n=1, BLOCK=1),
+        "n=list": lambda: copying(n=[1]),
+        "workspaces: 'a' is taken": lambda: own_plan(SHAPE, copying(), workspaces={"a": ((4,), "f32")}),
+        "workspaces: w=": lambda: own_plan(SHAPE, copying(), workspaces={"w": ((4,), "f64")}),
+    }.items():
+        with pytest.raises(ValueError, match=what):
+            request()
+
+
+def test_options_and_workspaces_reach_the_plan():
+    launch = copying(y="w", num_warps=2)
+    plan = own_plan(SHAPE, launch, copying(x="w"), workspaces={"w": (512, "bf16")}, name="twice")
+    assert plan.launches[0].options == (("num_warps", 2),)
+    assert plan.buffer("w").nbytes == 1024 and plan.variant == "twice"
+    inputs = input_dict(SHAPE, 3)
+    done = emulate_plan(plan, inputs, poison=True, races=True)
+    assert done.c.reshape(-1).equal(4 * inputs["a"].reshape(-1)[:512]) and not done.findings
+
+
+def test_every_object_says_in_text_what_its_html_says():
+    plan = build_plan("prequant_rowmajor", None, Shape(4, 2880, 512))
+    compiled, inputs = compile_plan(plan), input_dict(plan.shape, 1)
+    done = emulate_plan(compiled, inputs, workgroups=[0])
+    verdict = check_output(done.c, reference_gemm(inputs["a"], inputs["b_q"], inputs["b_scale_sh"]))
+    for shown in (plan, compiled, done, verdict, predict(compiled), isa_view(compiled)):
+        html, text = shown._repr_html_(), str(shown)
+        seen = re.sub(r"<[^>]*>", " ", html).replace("&lt;", "<").replace("&gt;", ">").replace("&#x27;", "'")
+        numbers = set(re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])", text))
+        assert len(numbers) > 3
+        missing = {n for n in numbers if not re.search(rf"(?<![\w.]){re.escape(n)}(?![\w.])", seen)}
+        assert not missing, (type(shown).__name__, missing)
+
+
+def test_the_machine_code_folds_around_the_loop_and_can_be_searched():
+    compiled = compile_plan(build_plan("prequant_rowmajor", None, Shape(4, 2880, 512)))
+    view = isa_view(compiled)
+    names = [name for name, _ in view.sections()]
+    assert names[0] == "prologue" and names[1].startswith("K loop") and names[2] == "epilogue"
+    assert sum(len(lines) for _, lines in view.sections()) == len(compiled.kernels[1].program.instructions)
+    html = view._repr_html_()
+    assert html.count("<details") == 3 and html.count("<details open") == 1
+    assert "tl.dot_scaled(" in html and "gemm.py:" in str(view)
+    found = [line.text for _, lines in isa_view(compiled, find="v_mfma").sections() for line in lines]
+    assert any("v_mfma" in text for text in found) and len(found) < len(compiled.kernels[1].program.instructions)
+
+
+def test_the_notebook_compiles_checks_and_exports_its_own_kernel(tmp_path):
+    command = [sys.executable, "-W", "ignore", "-m", "papermill", str(NOTEBOOK), "out.ipynb", "--no-progress-bar"]
+    command += ["-p", "out", str(tmp_path / "kept"), "-p", "smoke", "true"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    facts = json.loads((tmp_path / "kept/06_your_kernel/findings.json").read_text())["facts"]
+    assert facts["bf16_identical"] == 1.0 and facts["careless_findings"] > 0 and facts["check_passed"] is True
+    notebook = nbformat.read(tmp_path / "out.ipynb", as_version=4)
+    shown = "".join(str(o.get("data", "")) for cell in notebook.cells for o in cell.get("outputs", []))
+    assert "past its end" in shown and "cell:" in shown, "the overrun and the cell's own lines are shown"
+    again = [sys.executable, "-m", "mxfp4lab", "export", "out.ipynb", "again.py", "--cell", "winner"]
+    subprocess.run(again, cwd=tmp_path, check=True, capture_output=True)
+    assert (tmp_path / "again.py").read_text() == (tmp_path / "kept/06_your_kernel.py").read_text()
