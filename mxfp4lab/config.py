@@ -32,6 +32,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "reduce_form": ("loop", "block", "flat"),
     "amax": ("max3", "packed_max"),
     "split_sum": ("launch", "inside"),
+    "a_path": ("direct", "staged"),
 }
 """Axes that are words, and their values; the first is the plain choice."""
 
@@ -67,6 +68,7 @@ class GemmConfig:
         offset_bits: width of addresses' offsets; 0 takes 32 where the buffers allow it.
         amax: how a lane finds the largest magnitude of its block, see ``kernels.block`` (sliced only).
         tiles_n: neighbouring tiles of C per workgroup, block_n columns each (sliced only).
+        a_path: A read by the lanes that multiply it, or row by row and passed through LDS (sliced only).
         split_sum: parts of a split K summed by a second launch, or by the last workgroup to arrive (sliced only).
     """
 
@@ -102,6 +104,7 @@ class GemmConfig:
     amax: str = "max3"
     tiles_n: int = 1
     split_sum: str = "launch"
+    a_path: str = "direct"
 
     @property
     def config_id(self) -> str:
@@ -270,7 +273,7 @@ def config_errors(
         if traits.sliced:
             _check_sliced(config, shape, arch, refuse)
         else:
-            for name in ("amax", "tiles_n", "split_sum"):
+            for name in ("amax", "tiles_n", "split_sum", "a_path"):
                 if getattr(config, name) != DEFAULTS[name]:
                     refuse(name, f"must be {DEFAULTS[name]!r} for {variant}: only sliced variants choose")
     return errors

@@ -120,7 +120,9 @@ def ladder(shape: Shape) -> list[Step]:
     best = dataclasses.replace(default_config("sliced_preshuffled", shape), amax="packed_max")
     # The tile of the steps before, as far as whole MFMA tiles of rows allow, and waves that divide K among them.
     plain = dataclasses.replace(best, amax="max3", load_order="convert_first", tiles_n=1, block_m=16,
-                                block_n=base.block_n)
+                                block_n=base.block_n, a_path="direct")
+    first = dataclasses.replace(plain, load_order="loads_first")
+    packed = dataclasses.replace(first, amax="packed_max")
     hw = dataclasses.replace(base, convert="hw_bf16")
     steps = [
         Step("aiter: quantize, shuffle, prebuilt GEMM", "reference", default_config("reference", shape)),
@@ -132,10 +134,9 @@ def ladder(shape: Shape) -> list[Step]:
         Step("B in the tile shuffle, un-permuted in registers", "fused_preshuffled", hw),
         Step("sizes are compile-time constants", "constexpr_preshuffled", hw),
         Step("waves divide K, everything in MFMA layout", "sliced_preshuffled", plain),
-        Step("all loads before the first conversion", "sliced_preshuffled",
-             dataclasses.replace(plain, load_order="loads_first")),
-        Step("largest magnitude by packed f16 maxima", "sliced_preshuffled",
-             dataclasses.replace(plain, load_order="loads_first", amax="packed_max")),
+        Step("all loads before the first conversion", "sliced_preshuffled", first),
+        Step("largest magnitude by packed f16 maxima", "sliced_preshuffled", packed),
+        Step("A read row by row, through LDS", "sliced_preshuffled", dataclasses.replace(packed, a_path="staged")),
     ]
     if best != steps[-1].config:
         steps.append(Step("a tile that fills the CUs", "sliced_preshuffled", best))

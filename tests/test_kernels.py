@@ -147,7 +147,8 @@ def test_axes_do_not_change_a_bit(fields):
 
 SLICED = GemmConfig(block_n=64, block_k=128, convert="hw_bf16", cache_modifier=".cg")
 SLICED_AXES = [
-    {}, {"amax": "packed_max", "split_k": 2}, {"block_k": 256, "num_warps": 2, "xcd_remap": 8},
+    {}, {"a_path": "staged"}, {"a_path": "staged", "block_k": 256, "num_warps": 8, "block_m": 32},
+    {"amax": "packed_max", "split_k": 2}, {"block_k": 256, "num_warps": 2, "xcd_remap": 8},
     {"block_n": 32, "tiles_n": 3}, {"block_m": 32, "block_n": 16, "num_warps": 16},
     {"block_m": 64, "load_order": "convert_first"},
 ]

@@ -59,6 +59,15 @@ def operand_layout(waves, rows, unit, length):
 
 
 @gluon.constexpr_function
+def row_layout(waves, rows, length):
+    """Sixteen lanes read 256 neighbouring bytes of one row of A (pairs of bf16), the next sixteen those of the next."""
+    return gl.DistributedLinearLayout(
+        reg_bases=bases(1, 4, 2) + bases(4, 16, 1) + bases(64, length, 2) + bases(16, rows, 1),
+        lane_bases=bases(4, 64, 2) + bases(1, 4, 1), warp_bases=bases(1, waves, 0), block_bases=[],
+        shape=[waves, rows, length])
+
+
+@gluon.constexpr_function
 def scale_word_layout(waves, groups):
     """A lane holds the dword of its row and scale column, for every group of 32 rows."""
     return gl.DistributedLinearLayout(
@@ -206,8 +215,8 @@ def store_tile(out_ptr, value, place, first_row, first_column, M: gl.constexpr, 
 def sliced_body(
     a_ptr, b_ptr, b_scale_ptr, out_ptr, partial_ptr, arrived_ptr, M: gl.constexpr, N: gl.constexpr, K: gl.constexpr,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, TILES: gl.constexpr, STEP_K: gl.constexpr, WAVES: gl.constexpr,
-    SPLIT_K: gl.constexpr, INSIDE: gl.constexpr, XCDS: gl.constexpr, AMAX: gl.constexpr, MOVABLE: gl.constexpr,
-    CACHE: gl.constexpr,
+    SPLIT_K: gl.constexpr, INSIDE: gl.constexpr, XCDS: gl.constexpr, STAGED: gl.constexpr, AMAX: gl.constexpr,
+    MOVABLE: gl.constexpr, CACHE: gl.constexpr,
 ):
     """One workgroup: TILES neighbouring BLOCK_M x BLOCK_N tiles of C over K, or over one of SPLIT_K parts of K.
 
@@ -215,6 +224,9 @@ def sliced_body(
     are fp32: for a reduce kernel in ``out_ptr`` as ``[SPLIT_K, M, N]``; with INSIDE in ``partial_ptr``, where the last
     workgroup of a tile to arrive adds them in the order of the parts. ``arrived_ptr`` counts arrivals per tile, starts
     at zero and is left at zero.
+
+    A's MFMA layout has every lane read 16 bytes of another row: a cache line per lane and access. With STAGED A is
+    read row by row, sixteen lanes to 256 bytes, and passes through LDS, swizzled so that no two lanes share a bank.
     """
     ROUND: gl.constexpr = WAVES * SPLIT_K * STEP_K
     ROUNDS: gl.constexpr = (K + ROUND - 1) // ROUND
@@ -247,8 +259,12 @@ def sliced_body(
         part = 0
     first_wave = part * WAVES
 
-    a_row = pid_m * BLOCK_M + index1(BLOCK_M, pair_layout)
-    a_pair = (first_wave + index0(WAVES, pair_layout)) * (STEP_K // 2) + index2(STEP_K // 2, pair_layout)
+    if STAGED:
+        read_layout: gl.constexpr = row_layout(WAVES, BLOCK_M, STEP_K // 2)
+    else:
+        read_layout: gl.constexpr = pair_layout
+    a_row = pid_m * BLOCK_M + index1(BLOCK_M, read_layout)
+    a_pair = (first_wave + index0(WAVES, read_layout)) * (STEP_K // 2) + index2(STEP_K // 2, read_layout)
     a_offset = a_row * (K // 2) + a_pair
 
     b_byte = (first_wave + index0(WAVES, b_layout)) * (STEP_K // 2) + index1(STEP_K // 2, b_layout)
@@ -307,11 +323,22 @@ def sliced_body(
                 s_tiles = s_tiles + (load_part(b_scale_ptr, offset, s_column, K // 32, step * (ROUND // 32), 0,
                                                ROUND // 32, ""),)
 
+    if STAGED:
+        staged_layout: gl.constexpr = gl.SwizzledSharedLayout(4, 1, 16, order=[2, 1, 0])
+        staged = ()
+        for step in gl.static_range(ROUNDS):
+            staged = staged + (gl.allocate_shared_memory(
+                gl.int32, [WAVES, BLOCK_M, STEP_K // 2], staged_layout, a_tiles[step]),)
+
     sums = ()
     for tile in gl.static_range(TILES):
         sums = sums + (gl.zeros([WAVES, BLOCK_M, BLOCK_N], gl.float32, mma),)
     for step in gl.static_range(ROUNDS):
-        a_q, a_scale = quantize_blocks(a_tiles[step], AMAX, MOVABLE, WAVES, BLOCK_M, STEP_K)
+        if STAGED:
+            a_tile = staged[step].load(pair_layout)
+        else:
+            a_tile = a_tiles[step]
+        a_q, a_scale = quantize_blocks(a_tile, AMAX, MOVABLE, WAVES, BLOCK_M, STEP_K)
         a_q = gl.convert_layout(a_q, a_layout)
         a_scale = gl.convert_layout(a_scale, a_scale_layout)
         new_sums = ()
@@ -366,19 +393,20 @@ def sliced_body(
 def gemm_sliced(
     a_ptr, b_ptr, b_scale_ptr, out_ptr, M: gl.constexpr, N: gl.constexpr, K: gl.constexpr, BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr, TILES: gl.constexpr, STEP_K: gl.constexpr, WAVES: gl.constexpr, SPLIT_K: gl.constexpr,
-    XCDS: gl.constexpr, AMAX: gl.constexpr, MOVABLE: gl.constexpr, CACHE: gl.constexpr,
+    XCDS: gl.constexpr, STAGED: gl.constexpr, AMAX: gl.constexpr, MOVABLE: gl.constexpr, CACHE: gl.constexpr,
 ):
     """C, or fp32 partial results ``[SPLIT_K, M, N]`` for a reduce kernel."""
     sliced_body(a_ptr, b_ptr, b_scale_ptr, out_ptr, None, None, M, N, K, BLOCK_M, BLOCK_N, TILES, STEP_K, WAVES,
-                SPLIT_K, False, XCDS, AMAX, MOVABLE, CACHE)
+                SPLIT_K, False, XCDS, STAGED, AMAX, MOVABLE, CACHE)
 
 
 @gluon.jit
 def gemm_sliced_summed(
     a_ptr, b_ptr, b_scale_ptr, out_ptr, partial_ptr, arrived_ptr, M: gl.constexpr, N: gl.constexpr, K: gl.constexpr,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, TILES: gl.constexpr, STEP_K: gl.constexpr, WAVES: gl.constexpr,
-    SPLIT_K: gl.constexpr, XCDS: gl.constexpr, AMAX: gl.constexpr, MOVABLE: gl.constexpr, CACHE: gl.constexpr,
+    SPLIT_K: gl.constexpr, XCDS: gl.constexpr, STAGED: gl.constexpr, AMAX: gl.constexpr, MOVABLE: gl.constexpr,
+    CACHE: gl.constexpr,
 ):
     """C in one launch: the last of SPLIT_K workgroups sums their fp32 partial results."""
     sliced_body(a_ptr, b_ptr, b_scale_ptr, out_ptr, partial_ptr, arrived_ptr, M, N, K, BLOCK_M, BLOCK_N, TILES, STEP_K,
-                WAVES, SPLIT_K, True, XCDS, AMAX, MOVABLE, CACHE)
+                WAVES, SPLIT_K, True, XCDS, STAGED, AMAX, MOVABLE, CACHE)

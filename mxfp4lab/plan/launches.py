@@ -94,7 +94,8 @@ def build_sliced(config: GemmConfig, shape: Shape, arch: str, variant: str) -> P
     inside = split > 1 and config.split_sum == "inside"
     constants = {
         "BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "TILES": config.tiles_n, "STEP_K": config.block_k,
-        "WAVES": config.num_warps, "SPLIT_K": split, "XCDS": config.xcd_remap, "AMAX": config.amax,
+        "WAVES": config.num_warps, "SPLIT_K": split, "XCDS": config.xcd_remap,
+        "STAGED": config.a_path == "staged", "AMAX": config.amax,
         "MOVABLE": config.load_order == "convert_first", "CACHE": config.cache_modifier,
     }
     tiles = ceil_div(shape.m, config.block_m) * ceil_div(shape.n, config.block_n * config.tiles_n)

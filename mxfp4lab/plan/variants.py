@@ -100,7 +100,8 @@ def _default_sliced(shape: Shape) -> GemmConfig:
     A workgroup reads ``2 K block_m`` bytes of A and ``17/32 K columns`` of B. A wave keeps all of its operands in
     registers, so a long K takes more waves, and a very long one leaves the order of loads to the compiler.
     """
-    split = 7 if shape.k >= 4096 else 1
+    # A long K is split, at the price of a second launch, only where whole tiles would leave most CUs idle.
+    split = 7 if shape.k >= 4096 and ceil_div(shape.m, 16) * ceil_div(shape.n, 64) <= 128 else 1
     choices = []
     for block_m in (16, 32, 64):
         if block_m > max(16, shape.m):
@@ -113,17 +114,22 @@ def _default_sliced(shape: Shape) -> GemmConfig:
             # Two workgroups on a CU read twice; small row tiles convert less per byte.
             choices.append((ceil_div(workgroups, 256) * read * (1 + block_m / 1024), block_m, block_n, tiles_n))
     _, block_m, block_n, tiles_n = min(choices)
-    for waves in (4, 8, 16) if block_m * block_n * tiles_n <= 2048 else (4, 8):
+    area = block_m * block_n * tiles_n
+    load_order = "loads_first"
+    # Sixteen waves leave each 128 registers, fewer leave 256; some are temporaries.
+    for waves, registers in ((4, 230), (8, 230), (16, 110)):
         block_k = 256 if shape.k % (256 * waves * split) == 0 else 128
         rounds = ceil_div(shape.k, block_k * waves * split)
         operands = rounds * block_k // 128 * (block_m + block_n * tiles_n // 4)
-        if operands + block_m * block_n * tiles_n // 64 <= 230:
+        if operands + area // 64 <= registers and 4 * waves * area <= 131072:
             break
     else:
-        block_k = 128
+        waves, block_k, load_order = 8, 128, "convert_first"
+    # A passes through LDS where it fits: a quarter of the cache lines per access, and no bank conflict.
+    staged = 2 * block_m * rounds * block_k * waves <= 131072 and load_order == "loads_first"
     return GemmConfig(
         block_m=block_m, block_n=block_n, tiles_n=tiles_n, block_k=block_k, num_warps=waves, split_k=split,
-        convert="hw_bf16", cache_modifier=".cg", load_order="loads_first" if operands < 400 else "convert_first",
+        convert="hw_bf16", cache_modifier=".cg", load_order=load_order, a_path="staged" if staged else "direct",
         reduce_block_m=1 if split > 1 else 16, reduce_block_n=256 if split > 1 else 64)
 
 
