@@ -13,8 +13,8 @@ The k axis is permuted inside chunks of 64 so that this needs no shuffling: posi
 ``4 j + p``, which is nibble ``p`` of the 16-bit word ``j``. A sum does not care in which order its terms are listed, as
 long as A and B list them alike.
 
-Domain: finite ``|A| < 2**120`` and B scales up to ``2**32`` (byte 159). Decoded B carries ``2**-32``, which the
-epilogue takes back in fp32, so every e2m1 value times its scale is a normal or exact subnormal bf16 number.
+Domain: finite ``|A| < 2**120``, B scales from ``2**-100`` (byte 27) to ``2**33`` (byte 160). Decoded B carries
+``2**-32``, which the epilogue takes back in fp32, so that every e2m1 value times its scale is exact in bf16.
 
 Tried on an H200 and left out: C instead of C^T tiles (decoded B then crosses shared memory), tiles of 128 k, and K
 divided among the warp groups of a program; none was faster where it counts.
