@@ -113,7 +113,7 @@ def test_every_form_is_read_back_as_written(capfd):
     assert wrong == []
 
 
-@pytest.mark.parametrize("shape", ["16x2112x7168", "256x3072x1536"])
+@pytest.mark.parametrize("shape", ["16x2112x7168", pytest.param("256x3072x1536", marks=pytest.mark.slow)])
 def test_our_kernels_decode_to_their_text(shape, compiled):
     named = [name for name, spec in VARIANTS.items() if not spec.needs_aiter]
     size = parse_shape(shape)
