@@ -189,3 +189,24 @@ def test_classes(mnemonic, name):
 def test_unknown_class_is_refused():
     with pytest.raises(ValueError, match="xyz"):
         classify("xyz_1")
+
+
+@pytest.mark.parametrize(
+    ("written", "offset"),
+    [
+        ("swizzle(QUAD_PERM, 3, 2, 1, 0)", 0x801B),
+        ("swizzle(SWAP, 16)", 0x401F),
+        ("swizzle(REVERSE, 4)", 0x0C1F),
+        ("swizzle(BROADCAST, 8, 3)", 0x0078),
+        ('swizzle(BITMASK_PERM, "01pip")', 0x0907),
+        ("0x801b", 0x801B),
+    ],
+)
+def test_swizzle_modes(written, offset):
+    (instruction,) = parse_body(f"\tds_swizzle_b32 v0, v1 offset:{written}")
+    assert instruction.modifier("offset") == offset
+
+
+def test_unknown_swizzle_is_refused():
+    with pytest.raises(IsaError, match="swizzle"):
+        parse_body("\tds_swizzle_b32 v0, v1 offset:swizzle(SPIN, 3)")

@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 from functools import lru_cache
 
-from mxfp4lab.isa.descriptor import KernelArg, KernelDescriptor, build_descriptor
+from mxfp4lab.isa.descriptor import KernelDescriptor, build_descriptor
 from mxfp4lab.isa.instruction import (
     ALIASES,
     NAMED_CONSTANTS,
@@ -23,6 +23,7 @@ from mxfp4lab.isa.instruction import (
     preload_entry,
     split_encoding,
 )
+from mxfp4lab.isa.metadata import parse_metadata
 
 MAX_BYTES = 64 << 20
 MAX_INSTRUCTIONS = 400_000
@@ -36,6 +37,7 @@ _INTEGER = re.compile(r"-?(?:0x[0-9a-fA-F]{1,16}|0|[1-9]\d{0,19})")
 _FLOAT = re.compile(r"-?(?:\d{1,30}\.\d{0,30}(?:e[+-]?\d{1,3})?|\d{1,20}e[+-]?\d{1,3})")
 _MODIFIER = re.compile(r"([a-z_][a-z0-9_]*):(.+)")
 _COUNTER = re.compile(r"(vmcnt|lgkmcnt|expcnt|vscnt)\((0|[1-9]\d{0,2}|0x[0-9a-f]{1,2})\)")
+_SWIZZLE = re.compile(r'swizzle\(([A-Z_]+),([0-9,]+|"[01pi]{5}")\)')
 _CALL = re.compile(r"[a-z_]+\([A-Za-z0-9_, ]*\)")
 _LITERAL = re.compile(r"lit(?:64)?\((-?(?:0x[0-9a-fA-F]{1,16}|0|[1-9]\d{0,19}))\)")
 _SYMBOL = re.compile(r"[A-Za-z_.$][\w.$@]*(?:[+-]\d{1,9})?")
@@ -277,7 +279,30 @@ def _parse_modifier(word: str) -> tuple[str, int | str | tuple[int, ...]] | None
         return name, tuple(int(entry, 0) for entry in entries)
     if _MNEMONIC.fullmatch(value.lower()):
         return name, value
+    swizzle = _SWIZZLE.fullmatch(value)
+    if swizzle:
+        return name, _swizzle_offset(swizzle[1], swizzle[2])
     raise IsaError(f"modifier {name}: cannot read {value[:60]!r}")
+
+
+def _swizzle_offset(mode: str, arguments: str) -> int:
+    """Offset field of ds_swizzle_b32 for the assembler's symbolic modes (LLVM, "Syntax of AMDGPU modifiers")."""
+    numbers = [] if arguments[0] == '"' else [int(n) for n in arguments.split(",") if n and len(n) < 3]
+    if mode == "QUAD_PERM" and len(numbers) == 4 and all(n < 4 for n in numbers):
+        return 0x8000 | sum(n << 2 * i for i, n in enumerate(numbers))
+    if mode == "SWAP" and len(numbers) == 1 and numbers[0] in (1, 2, 4, 8, 16):
+        return 0x1F | numbers[0] << 10
+    if mode == "REVERSE" and len(numbers) == 1 and numbers[0] in (2, 4, 8, 16, 32):
+        return 0x1F | (numbers[0] - 1) << 10
+    if mode == "BROADCAST" and len(numbers) == 2 and numbers[0] in (2, 4, 8, 16, 32) and numbers[1] < numbers[0]:
+        return 32 - numbers[0] | numbers[1] << 5
+    if mode == "BITMASK_PERM" and not numbers:  # per lane-number bit, high first: set, clear, keep, invert
+        bits = arguments.strip('"')
+        keep, either, flip = (
+            sum(1 << 4 - i for i, bit in enumerate(bits) if bit in which) for which in ("pi", "1", "i")
+        )
+        return keep | either << 5 | flip << 10
+    raise IsaError(f"swizzle: cannot read {mode} of {arguments[:20]!r}")
 
 
 @lru_cache(maxsize=1 << 14)
@@ -332,60 +357,3 @@ def _register(word: str, match: re.Match) -> Operand:
         raise IsaError(f"register {word} is out of range: {bank}0 to {bank}{_LIMITS[bank] - 1}")
     kind = {"v": "vgpr", "a": "agpr"}.get(bank, "sgpr")
     return Operand(kind, low + (TTMP0 if bank == "ttmp" else 0), high - low + 1)
-
-
-def parse_metadata(lines: list[tuple[int, str]], kernel: str) -> tuple[dict[str, int], tuple[KernelArg, ...]]:
-    """Read the metadata map of `kernel`: its integer entries, and its arguments.
-
-    Only the block style that LLVM prints is read: `amdhsa.kernels`, a list of maps with one nested list `.args`.
-
-    Args:
-        lines: (line number, text).
-        kernel: the kernel's symbol.
-
-    Raises:
-        IsaError: an argument without offset or size, or one that is out of order.
-    """
-    kernels: list[tuple[dict[str, str], list[dict[str, str]]]] = []
-    in_kernels = False
-    for number, line in lines:
-        body = line.strip()
-        if not body or body in ("---", "..."):
-            continue
-        indent = len(line) - len(line.lstrip(" "))
-        if indent == 0:
-            in_kernels = body == "amdhsa.kernels:"
-            continue
-        if not in_kernels:
-            continue
-        item = body.startswith("- ")
-        key, colon, value = body[2:].strip().partition(":") if item else body.partition(":")
-        if not colon:
-            raise IsaError(f"line {number}: metadata: expected `key: value`, got {body[:60]!r}")
-        key, value = key.strip().lstrip("."), value.strip().strip("'\"")
-        if item and indent == 2:
-            kernels.append(({}, []))
-        if not kernels:
-            raise IsaError(f"line {number}: metadata: entry outside a kernel")
-        values, args = kernels[-1]
-        if indent <= 4:
-            values[key] = value
-        elif indent <= 8:
-            if item:
-                args.append({})
-            if not args:
-                raise IsaError(f"line {number}: metadata: entry outside an argument")
-            args[-1][key] = value
-    for values, args in kernels:
-        if values.get("name", kernel) == kernel:
-            numbers = {key: int(value) for key, value in values.items() if value.isdecimal() and len(value) < 19}
-            return numbers, tuple(_argument(entry, position) for position, entry in enumerate(args))
-    return {}, ()
-
-
-def _argument(entry: dict[str, str], position: int) -> KernelArg:
-    for key in ("offset", "size"):
-        if not entry.get(key, "").isdecimal() or len(entry[key]) > 9:
-            raise IsaError(f"metadata: argument {position}: {key} is {entry.get(key)!r}; expected an integer")
-    kind = entry.get("value_kind", "by_value")
-    return KernelArg(entry.get("name", ""), int(entry["offset"]), int(entry["size"]), kind)
