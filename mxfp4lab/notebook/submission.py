@@ -85,8 +85,10 @@ def _below_magic(source: str) -> str:
 
 def _run_here(shell: Any, cell: str) -> list[str]:
     """Run the cell in the notebook too, so that later cells can use its names; what failed, in words."""
+    outer = shell.displayhook.exec_result  # of the magic's own cell; a cell run inside forgets it
     with _task_module():
         done = shell.run_cell(cell, store_history=False, silent=True)
+    shell.displayhook.exec_result = outer
     error = done.error_before_exec or done.error_in_exec
     return [f"its names are not in this notebook: {type(error).__name__}: {error}"] if error else []
 
