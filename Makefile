@@ -8,7 +8,7 @@ NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab tune test test-all torture bench lint format check-notebooks notebooks gpu clean
+.PHONY: help setup lab tune test test-all test-browser site types torture bench lint format check-notebooks notebooks gpu clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -34,7 +34,12 @@ test: setup ## the suite that must pass on a laptop (under 12 minutes on 2 cores
 	$(PYTEST) -n 2 --dist worksteal
 
 test-all: setup ## everything: notebooks in full, every variant on every shape (under 40 minutes on 2 cores)
-	$(PYTEST) -n 2 --dist worksteal -m 'not torture'
+	$(PYTEST) -n 2 --dist worksteal -m 'not torture and not browser'
+
+test-browser: setup ## every notebook in JupyterLab in headless Chromium (BROWSER=1: apt-get installs it first)
+	$(if $(BROWSER),apt-get update -q && apt-get install -y -q chromium chromium-driver)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements.lock selenium
+	$(PYTEST) -m browser tests/test_browser.py -rs
 
 torture: setup ## hours of hostile input: kills, mutations, random bytes
 	$(PYTEST) -m torture
