@@ -168,15 +168,21 @@ class _Writer:
 
     # table ------------------------------------------------------------------------------------------------------------
 
-    def _row_text(self, row: Row) -> str:
+    def _row_lines(self, row: Row, indent: int) -> list[str]:
+        """`(run, dict(...), dict(...))`, on one line where it fits."""
         structure = self._recipe.structures[row.structure]
         tables = []
         for step, values in zip(structure.steps, row.values, strict=True):
-            if step.fn is None:
-                continue
-            columns, _ = self._kept(step)
-            tables.append("dict(" + ", ".join(f"{n}={_value(values[n])}" for n in columns) + ")")
-        return f"({self._names[row.structure]}, {', '.join(tables)})"
+            if step.fn is not None:
+                tables.append([f"{n}={_value(values[n])}" for n in _ordered(self._kept(step)[0], step.options)])
+        blank, name = " " * indent, self._names[row.structure]
+        plain = f"({name}, {', '.join('dict(' + ', '.join(table) + ')' for table in tables)})"
+        if indent + len(plain) < 100:
+            return [blank + plain]
+        lines = [f"{blank}(", f"{blank}    {name},"]
+        for table in tables:
+            lines += _filled(f"{blank}    dict(", table, "),")
+        return [*lines, f"{blank})"]
 
     def _table_text(self) -> str:
         lines = ["# (m, n, k): how it is launched, and the constants of each launch."]
@@ -186,13 +192,15 @@ class _Writer:
             if self._choosing:
                 lines.append(f"    {key}: [")
                 for row in rows:
-                    lines += break_line(f"        {self._row_text(row)},", 120)
+                    *head, last = self._row_lines(row, 8)
+                    lines += [*head, f"{last},"]
                 lines.append("    ],")
             else:
-                lines += break_line(f"    {key}: {self._row_text(rows[0])},", 120)
-        lines += ["}", "# Any other shape."]
-        lines += break_line(f"DEFAULT = {self._row_text(self._recipe.default)}", 120)
-        return "\n".join(lines)
+                first, *rest = self._row_lines(rows[0], 4)
+                entry = [f"    {key}: {first.strip()}", *rest]
+                lines += [*entry[:-1], f"{entry[-1]},"]
+        first, *rest = self._row_lines(self._recipe.default, 0)
+        return "\n".join([*lines, "}", "# Any other shape.", f"DEFAULT = {first}", *rest])
 
     # the file ---------------------------------------------------------------------------------------------------------
 
@@ -246,6 +254,25 @@ class _Writer:
     def _adapt_text(self) -> str:
         converts = any("CONVERT" in item.parameters() for item in self._by_name.values())
         return ADAPT.replace("@CONVERT@", ADAPT_CONVERT if converts else "")
+
+
+def _ordered(columns: list[str], options: list[str]) -> list[str]:
+    """Constants as the kernel takes them, then the compiler's options in their usual order."""
+    usual = ("num_warps", "num_stages", *AMD_OPTIONS)
+    named = [n for n in usual if n in columns and n in options]
+    return [n for n in columns if n not in options] + named + [n for n in columns if n in options and n not in usual]
+
+
+def _filled(head: str, pieces: list[str], tail: str, width: int = 110) -> list[str]:
+    """A call broken between its arguments, the lines below aligned with its bracket."""
+    lines, current = [], head
+    for position, piece in enumerate(pieces):
+        text = piece + (tail if position == len(pieces) - 1 else ",")
+        if len(current) > len(head) and len(current) + 1 + len(text) > width:
+            lines.append(current)
+            current = " " * len(head)
+        current += text if len(current) == len(head) else f" {text}"
+    return [*lines, current]
 
 
 def _value(value: object) -> str:

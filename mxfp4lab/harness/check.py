@@ -14,7 +14,9 @@ from mxfp4lab.harness import cases as case_lines
 from mxfp4lab.shapes import Shape, parse_shape
 
 if TYPE_CHECKING:
+    from mxfp4lab.harness.launches import LaunchService
     from mxfp4lab.harness.report import CheckReport
+    from mxfp4lab.harness.session import Limits
 
 BACKENDS = ("auto", "emulator", "gpu")
 AGAINST = ("math", "aiter")
@@ -31,6 +33,7 @@ def check_submission(
     against: str = "math",
     time_limit_s: float | None = None,
     memory_limit_bytes: int = 12 << 30,
+    races: bool = False,
     log: case_lines.Log | None = None,
 ) -> CheckReport:
     """Run a submission file under the task's protocol, in a process of its own.
@@ -46,6 +49,7 @@ def check_submission(
             AMD's own prebuilt GEMM out of an installed amd-aiter, emulated, on A quantized as current aiter does.
         time_limit_s: of the submission's own seconds; None takes the task's limit for the mode.
         memory_limit_bytes: resident memory of its processes.
+        races: on the emulator also look for LDS races (slower); what is found fails the case, like any finding.
         log: where log lines go; None takes POPCORN_FD's descriptor.
 
     Returns:
@@ -54,6 +58,9 @@ def check_submission(
     Raises:
         ValueError: for a bad request: no such file, unknown mode or backend, bad shape, no GPU where one is asked for.
     """
+    from mxfp4lab.harness.launches import LaunchService
+    from mxfp4lab.harness.session import Limits
+
     _require("mode", mode, case_lines.MODES)
     _require("backend", backend, BACKENDS)
     _require("against", against, AGAINST)
@@ -71,7 +78,9 @@ def check_submission(
     lines = case_lines.read_cases(cases_file) if cases_file is not None else case_lines.task_cases(mode, chosen)
     todo = case_lines.with_secret(lines, case_lines.secret_seed())
     log = case_lines.Log.from_environment() if log is None else log
-    return _run(str(path), source, mode, _resolve_backend(backend), todo, against, limit, memory_limit_bytes, log)
+    launches = LaunchService(races)
+    limits = Limits(limit, memory_limit_bytes)
+    return _run(str(path), source, mode, _resolve_backend(backend), todo, against, limits, launches, log)
 
 
 def _require(name: str, value: object, allowed: tuple[str, ...]) -> None:
@@ -107,24 +116,22 @@ def _run(
     backend: str,
     cases: list[case_lines.Case],
     against: str,
-    limit: float,
-    memory: int,
+    limits: Limits,
+    launches: LaunchService,
     log: case_lines.Log,
 ) -> CheckReport:
     from mxfp4lab.export.lint import server_refusals
-    from mxfp4lab.harness.launches import LaunchService
     from mxfp4lab.harness.protocol import Run
     from mxfp4lab.harness.report import CheckReport
-    from mxfp4lab.harness.session import Limits, Session, SubmissionEnded
+    from mxfp4lab.harness.session import Session, SubmissionEnded
 
     started = time.perf_counter()
     gpu = backend == "gpu"
     reference, judge = _judge(against)
     report = CheckReport(path, mode, backend, "measured" if gpu else "emulated", against=judge)
     report.refusals = [str(refusal) for refusal in server_refusals(source.decode("utf-8", "replace"))]
-    launches = LaunchService()
     flush, report.device = _device(gpu)
-    session = Session(source, gpu=gpu, limits=Limits(limit, memory), serve=launches)
+    session = Session(source, gpu=gpu, limits=limits, serve=launches)
     try:
         with session:
             launches.window = session.link.window
@@ -190,7 +197,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--against", default="math", help="math (exact, ties to even) or aiter (its prebuilt GEMM, emulated)"
     )
     parser.add_argument(
-        "--report", action="store_true", help="list each kernel launched: resources, spills, hazards, findings"
+        "--report",
+        action="store_true",
+        help="list each kernel launched: resources, spills, hazards, findings (races too)",
     )
     parser.add_argument("--time-limit", type=float, metavar="S", help="seconds of its own that the submission may take")
     parser.add_argument(
@@ -211,6 +220,7 @@ def main(args: argparse.Namespace) -> int:
             against=args.against,
             time_limit_s=args.time_limit,
             memory_limit_bytes=int(args.memory_limit * 2**30),
+            races=args.report,
         )
     except case_lines.BadCases as error:
         return _refuse(args, error, case_lines.EXIT_BAD_CASES)

@@ -17,6 +17,7 @@ def execute(
     buffers: list[np.ndarray],
     names: dict[int, str],
     layout: tuple[tuple[int, int], ...] | None = None,
+    races: bool = False,
 ) -> tuple[int, tuple[str, ...]]:
     """Run a launch in place.
 
@@ -28,6 +29,7 @@ def execute(
         buffers: uint8 bytes of each storage, written in place.
         names: what to call each buffer.
         layout: (offset, size) of each argument, where the kernel does not say.
+        races: also look for LDS accesses of two waves without a barrier between.
 
     Returns:
         lane-instructions executed, and the findings.
@@ -39,7 +41,7 @@ def execute(
     placed = [memory.add(names.get(i, f"buffer {i}"), data) for i, data in enumerate(buffers)]
     values = [Pointer(placed[v[0]].base + v[1]) if isinstance(v, tuple) else v for _, v in arguments]
     try:
-        result = launch(compiled, grid, values, memory, layout=layout)
+        result = launch(compiled, grid, values, memory, layout=layout, races=races)
     except EmulationError as error:
         raise ValueError(str(error)) from None
     finally:

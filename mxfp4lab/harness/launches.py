@@ -78,10 +78,14 @@ class LaunchService:
     """Answers `kernel`, `prebuilt`, `launch` and `note` requests of one submission's process.
 
     Args:
+        races: look for LDS races too.
+
+    Attributes:
         window: set before the first request: the shared memory in which tensors lie.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, races: bool = False) -> None:
+        self._races = races
         self.window: mmap.mmap | None = None
         self.kernels: list[KernelUse] = []
         self.notes: list[str] = []
@@ -194,7 +198,9 @@ class LaunchService:
 
             before = [_digest(b) for b in buffers]
             try:
-                lane_instructions, findings = execute(use.compiled, grid, arguments, buffers, names, use.layout)
+                lane_instructions, findings = execute(
+                    use.compiled, grid, arguments, buffers, names, use.layout, self._races
+                )
             except ValueError as error:
                 finding = " ".join(str(error).split())
                 if finding not in use.findings:
