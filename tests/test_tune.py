@@ -134,12 +134,14 @@ def test_budget_refuses(given: Any) -> None:
         ({"seed": -1}, "seed=-1"),
         ({"seed": 1.0}, "seed=1.0"),
         ({"verify": 0}, "verify=0"),
+        ({"variants": ("hopper",)}, "variants='hopper' is not written for gfx950"),
         ({"max_spills": -1}, "max_spills=-1"),
     ],
 )
 def test_a_bad_parameter_is_named_and_nothing_is_written(tmp_path: Path, options: dict, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=said) as caught:
         search(tmp_path, Tools(), **options)
+    assert "allowed" in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 

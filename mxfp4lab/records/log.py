@@ -30,6 +30,10 @@ MAX_KINDS = 8
 class RecordsError(ValueError):
     """Records cannot be written or read as a whole; the message is one line for the user."""
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: the sentence alone."""
+        return [f"RecordsError: {self}"]
+
 
 def new_run_id(kind: str, now: datetime | None = None) -> str:
     """``20261129T155959-tune-3fa2``: sorts by time; the random tail keeps two runs of one second apart."""

@@ -13,7 +13,7 @@ from mxfp4lab.tune.pick import PICK_MIME, PICK_SCHEMA, Pick
 from mxfp4lab.tune.recorded import RecordedTimes, recorded_times
 from mxfp4lab.tune.result import Entry, NoPickError, TuneResult
 from mxfp4lab.tune.screens import DEFAULT_MAX_SPILLS, SCREENS
-from mxfp4lab.tune.search import DEFAULT_BUDGET, TuneInterrupted, latest, tune
+from mxfp4lab.tune.search import DEFAULT_BUDGET, TuneInterrupted, TuneRequestError, latest, tune
 from mxfp4lab.tune.space import Candidate, Space, enumerate_space, searchable_variants
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "RecordedTimes",
     "Space",
     "TuneInterrupted",
+    "TuneRequestError",
     "TuneResult",
     "Verifier",
     "enumerate_space",

@@ -229,9 +229,12 @@ class Search:
     def _settle_from_memory(self, entry: Entry) -> bool:
         """Fill an entry from earlier rows; False if something is missing that needs the compiler."""
         known = self.memory.of(entry.candidate)
-        if known.compiled is None:
-            return False
         before = known.compiled
+        if before is None and self.executor is not None and self.arch != "gfx950":
+            # Where nothing is counted or predicted, the measured row is the only one of a config that compiled.
+            before = known.measured.get(self.executor.regime)
+        if before is None:
+            return False
         if before.status is Status.compile_error or (before.status is not Status.ok and not before.resources):
             entry.status, entry.reason = before.status, before.reason
             self.reuse(entry, before)
@@ -306,6 +309,8 @@ class Search:
     def _measure(self, entry: Entry, compiled: Any) -> None:
         assert self.executor is not None
         fields = {"regime": self.executor.regime, **self.executor.measure(entry.candidate.plan, compiled)}
+        if self.arch != "gfx950":
+            fields["resources"] = entry.facts
         entry.status, entry.reason = Status(fields.pop("status")), fields.pop("reason", "")
         self._take_measured(entry, self.record_measured(entry, **fields))
 

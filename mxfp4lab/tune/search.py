@@ -22,6 +22,14 @@ DEFAULT_BUDGET = 200
 _latest: TuneResult | None = None
 
 
+class TuneRequestError(ValueError):
+    """A parameter of a search is not allowed; the sentence says which and what is."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: the sentence alone."""
+        return [f"TuneRequestError: {self}"]
+
+
 class TuneInterrupted(KeyboardInterrupt):
     """The search was stopped by the user; ``result`` is what it had."""
 
@@ -85,7 +93,7 @@ def tune(
         instruments, executor: replace the real ones.
 
     Raises:
-        ValueError: a parameter is not allowed, by name.
+        TuneRequestError: a parameter is not allowed, by name (a ValueError).
         RecordsError: the output folder cannot be written.
         TuneInterrupted: Ctrl-C; everything done so far is on disk.
     """
@@ -95,22 +103,28 @@ def tune(
     names = None if variants is None or set(variants) == set(VARIANTS) else tuple(variants)
     unknown = [name for name in names or () if name not in VARIANTS]
     if unknown or names == ():
-        raise ValueError(f"variants={unknown or list(names)!r}; allowed: one or several of {', '.join(VARIANTS)}")
+        raise TuneRequestError(f"variants={unknown or list(names)!r}; allowed: one or several of {', '.join(VARIANTS)}")
     for name, value, low in (("max_spills", max_spills, 0), ("verify", verify, 1)):
         if isinstance(value, bool) or not isinstance(value, int) or value < low:
-            raise ValueError(f"{name}={value!r}; allowed: a whole number from {low}")
+            raise TuneRequestError(f"{name}={value!r}; allowed: a whole number from {low}")
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
-        raise ValueError(f"workers={workers!r}; allowed: a whole number from 1, or None for one per core")
+        raise TuneRequestError(f"workers={workers!r}; allowed: a whole number from 1, or None for one per core")
     if seed is None:
         seed = task_seed(shape) or 0
     elif isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
-        raise ValueError(f"seed={seed!r}; allowed: a whole number, 0 <= seed < 2^63")
-    executor = executor or open_executor(backend, seed, workers)
+        raise TuneRequestError(f"seed={seed!r}; allowed: a whole number, 0 <= seed < 2^63")
+    if executor is None:
+        try:
+            executor = open_executor(backend, seed, workers)
+        except ValueError as error:
+            raise TuneRequestError(str(error)) from None
     arch = executor.arch if executor else "gfx950"
     for name in names or ():
         if not runs_on(name, arch):
+            if executor:
+                executor.close()
             known = ", ".join(variant for variant in VARIANTS if runs_on(variant, arch))
-            raise ValueError(f"variants={name!r} is not written for {arch}; allowed there: {known}")
+            raise TuneRequestError(f"variants={name!r} is not written for {arch}; allowed there: {known}")
     search = Search(
         shape, names or searchable_variants(arch), budget, executor, workers, seed,
         REPO_ROOT / "outputs" if out is None else Path(out), max_spills, verify,
