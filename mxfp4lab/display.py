@@ -77,7 +77,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = 
         '<tr style="background:transparent">'
         + "".join(
             f'<td style="text-align:{"right" if _is_number(value) else "left"};padding:2px 10px 2px 0;'
-            f'white-space:nowrap">{_cell(value)}</td>'
+            f'vertical-align:top;{_wrapping(value)}">{_cell(value)}</td>'
             for value in row
         )
         + "</tr>"
@@ -135,6 +135,12 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.2f}" if abs(value) < 1e4 else f"{value:.3g}"
     return str(value)
+
+
+def _wrapping(value: Any) -> str:
+    """Numbers and names stay on a line, sentences wrap: a table must not run out of the page."""
+    sentence = isinstance(value, str) and not isinstance(value, Html) and len(value) > 60
+    return "white-space:normal;min-width:320px" if sentence else "white-space:nowrap"
 
 
 def _cell(value: Any) -> str:

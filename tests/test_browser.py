@@ -141,8 +141,10 @@ def open_and_run(browser, lab: str, name: str) -> list[dict]:
 def screenshot(browser, name: str) -> Path:
     """The whole notebook on one picture."""
     height = browser.execute_script("""
-        const inner = document.querySelector('.jp-Notebook .jp-WindowedPanel-inner, .jp-Notebook');
-        return Math.ceil(inner ? inner.scrollHeight : 1000);
+        const panel = window.jupyterapp.shell.currentWidget.node;
+        const outer = panel.querySelector('.jp-WindowedPanel-outer') || panel.querySelector('.jp-Notebook');
+        outer.scrollTop = 0;
+        return Math.ceil(outer.scrollHeight);
     """)
     browser.set_window_size(WIDTH, min(TALLEST, int(height) + 200))
     browser.execute_script("window.jupyterapp.commands.execute('apputils:dismiss-notification').catch(() => {});")
