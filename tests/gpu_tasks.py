@@ -73,3 +73,50 @@ def predict(variant: str, config: dict[str, Any], shape: str, seconds: float = 0
 
 def slow_predict(**arguments: Any) -> dict[str, Any]:
     return predict(**arguments, seconds=0.3)
+
+
+AITER_FILES = {
+    "aiter/__init__.py": "",
+    "aiter/jit/core.py": "",
+    "aiter/ops/triton/quant.py": """
+import torch
+def dynamic_mxfp4_quant(x, scaling_mode="even"):
+    return (torch.zeros(x.shape[0], x.shape[1] // 2, dtype=torch.uint8),
+            torch.zeros(x.shape[0], x.shape[1] // 32, dtype=torch.uint8))
+""",
+    "aiter/utility/fp4_utils.py": """
+import torch
+def e8m0_shuffle(scale):
+    rows, columns = -(-scale.shape[0] // 256) * 256, -(-scale.shape[1] // 8) * 8
+    return torch.zeros(rows, columns, dtype=torch.uint8)
+""",
+    "aiter/ops/gemm_op_a4w4.py": """
+import torch
+CALLS = []
+def gemm_a4w4(A, B, A_scale, B_scale, bias=None, dtype=torch.bfloat16, alpha=1.0, beta=0.0, bpreshuffle=True):
+    CALLS.append([str(t.dtype) + str(list(t.shape)) for t in (A, B, A_scale, B_scale)] + [bpreshuffle])
+    return torch.zeros(-(-A.shape[0] // 32) * 32, B.shape[0], dtype=dtype)
+""",
+}
+
+
+def aiter_comparators(folder: str) -> dict[str, Any]:
+    """Comparators where an aiter of the task's layout can be imported; its calls and the shape of its C."""
+    import importlib
+    from pathlib import Path
+
+    for name, text in AITER_FILES.items():
+        path = Path(folder) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    sys.path.insert(0, folder)
+    from mxfp4lab.gpu.comparators import available_comparators
+    from mxfp4lab.problem import input_dict
+    from mxfp4lab.shapes import Shape
+
+    shape = Shape(20, 64, 512)
+    found, missing = available_comparators(shape, input_dict(shape, 1))
+    by_name = {comparator.name: comparator for comparator in found}
+    shown = list(by_name["aiter_reference"].call().shape) if "aiter_reference" in by_name else None
+    calls = importlib.import_module("aiter.ops.gemm_op_a4w4").CALLS if shown else []
+    return {"missing": missing, "c": shown, "call": calls[0] if calls else None}

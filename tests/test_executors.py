@@ -9,7 +9,7 @@ from mxfp4lab.gpu.pools import DESCRIBE, LocalPool, Task
 from mxfp4lab.gpu.worker import Outcome
 from mxfp4lab.plan import build_plan
 from mxfp4lab.records import Status, read_all_trials
-from mxfp4lab.tune import Executor
+from mxfp4lab.tune import Executor, tune
 from mxfp4lab.tune import open_executor as tune_executor
 from mxfp4lab.tune import sweep as sweeping
 from mxfp4lab.tune.sweep import sweep
@@ -60,6 +60,37 @@ def test_finalists_are_compared_and_a_tie_is_no_winner():
     said = {"timings": {"0": {"p50_us": 7.0}, "1": {"p50_us": 6.9}}, "verdict": {"kind": "tie", "order": [0, 1]}}
     comparison = GpuExecutor(FakeWorker(**{COMPARE: Outcome("ok", said)}), seed=7).compare(PLANS)
     assert (comparison.order, comparison.separate, comparison.latency_us) == ((0, 1), False, (7.0, 6.9))
+
+
+class Timed(FakeWorker):
+    """A worker whose GPU likes small row tiles, and whose finalists never tie."""
+
+    def run(self, task, arguments=None, timeout_s=0.0):
+        self.asked.append((task, arguments))
+        if task == MEASURE:
+            us = 6.0 + arguments["config"]["block_m"] / 16 + arguments["config"]["num_stages"]
+            return Outcome("ok", {"status": "ok", "latency_us": us, "verified": "gpu", "bf16_identical": 1.0,
+                                  "regime": "leaderboard", "detail": {}})  # fmt: skip
+        if task == COMPARE:
+            us = [6.0 + plan["config"]["block_m"] / 16 + plan["config"]["num_stages"] for plan in arguments["plans"]]
+            order = sorted(range(len(us)), key=us.__getitem__)
+            return Outcome("ok", {"timings": {str(n): {"p50_us": t} for n, t in enumerate(us)},
+                                  "verdict": {"kind": "winner", "order": order}})  # fmt: skip
+        return super().run(task, arguments, timeout_s)
+
+
+def test_a_search_on_a_gpu_ends_with_a_measured_winner_and_resumes(tmp_path):
+    for run in range(2):
+        worker = Timed()
+        result = tune("32,4096,512", variants=["hopper"], budget=6, out=tmp_path, workers=1,
+                      executor=GpuExecutor(worker, seed=457))  # fmt: skip
+        pick = result.pick
+        assert (pick.evidence, pick.device, pick.arch) == ("measured", "NVIDIA H200", "sm_90")
+        assert pick.latency_us == min(entry.latency_us for entry in result.ranked()) and pick.verified == "gpu"
+        measured = sum(task == MEASURE for task, _ in worker.asked)
+        assert measured == (6 if run == 0 else 0) and worker.closed
+    rows, _ = read_all_trials(tmp_path)
+    assert sum(row.regime == "leaderboard" and row.resources is not None for row in rows.values()) == 6
 
 
 def test_a_comparison_that_fails_leaves_the_first_times():

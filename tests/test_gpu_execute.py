@@ -10,6 +10,7 @@ from mxfp4lab.config import GemmConfig
 from mxfp4lab.gpu import execute, measure, module
 from mxfp4lab.gpu.comparators import available_comparators
 from mxfp4lab.gpu.execute import PlanRunner
+from mxfp4lab.gpu.worker import Worker
 from mxfp4lab.plan import Buffer, CodeObjectLaunch, Plan, Ref, build_plan
 from mxfp4lab.problem import input_dict, reference_output
 from mxfp4lab.shapes import Shape
@@ -231,6 +232,16 @@ def test_comparators_that_are_there_run_and_the_others_say_why():
     assert all(":" in reason for reason in missing.values()) and not set(by_name) & set(missing)
 
 
+def test_an_aiter_that_is_there_gets_the_task_s_types_and_its_padding_is_cut_off(tmp_path):
+    with Worker() as worker:
+        said = worker.run("tests.gpu_tasks:aiter_comparators", {"folder": str(tmp_path)})
+    assert said.status == "ok", said.reason
+    assert said.value["c"] == [20, 64], said.value["missing"]
+    fp4, e8m0 = "torch.float4_e2m1fn_x2", "torch.float8_e8m0fnu"
+    assert said.value["call"] == [f"{fp4}[20, 256]", f"{fp4}[64, 256]", f"{e8m0}[256, 16]", f"{e8m0}[256, 16]", True]
+    assert "gemm_a16wfp4" in said.value["missing"]["aiter_fused"]
+
+
 class Judged:
     """A bench of a worker process with a device of its own, and runners that return what they are told."""
 
@@ -293,6 +304,17 @@ def test_finalists_are_compared_with_the_floor_beside_them(monkeypatch):
     assert said["verdict"]["kind"] == "tie" and said["verdict"]["order"] == [0, 1]  # the simpler first
     assert said["floor_us"] == 0.0 and said["timings"]["1"]["floor_us"] == 0.0
     assert said["checks"] == {"0": 1.0, "1": 1.0} and judged.device.log.count("overwrite") > 6
+
+
+def test_back_to_back_times_may_come_from_a_graph(monkeypatch):
+    judged = Judged(monkeypatch, ["right"])
+    replayed = []
+    judged.device.capture = lambda batch: lambda: (replayed.append(1), batch())
+    monkeypatch.setattr(measure, "_rotated", lambda plan, bench, launch: [measure._runner(plan, bench, launch)] * 2)
+    issued = judged.measure(regime="kernel")
+    graphed = judged.measure(regime="kernel", graph=True)
+    assert issued["latency_us"] == graphed["latency_us"] == 9.0 and len(replayed) == 20
+    assert graphed["detail"]["graph"] is True and "graph" not in issued["detail"]
 
 
 def test_an_unknown_regime_is_refused(monkeypatch):

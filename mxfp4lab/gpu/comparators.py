@@ -90,6 +90,8 @@ def _aiter_fused(shape: Shape, inputs: Mapping[str, Any]) -> Comparator:
 
 
 def _aiter_reference(shape: Shape, inputs: Mapping[str, Any]) -> Comparator:
+    import torch
+
     from mxfp4lab.oracle.install import find_aiter
     from mxfp4lab.oracle.modules import import_parts
 
@@ -98,11 +100,13 @@ def _aiter_reference(shape: Shape, inputs: Mapping[str, Any]) -> Comparator:
     if lacking:
         raise RuntimeError("; ".join(part.problem for part in lacking.values()))
     quantize, shuffle, gemm = (parts[role] for role in roles)
-    a, b, scale = inputs["a"], inputs["b_shuffle"], inputs["b_scale_sh"]
+    # The task hands over typed views of the same bytes; older torch has no such types, and aiter then takes bytes.
+    fp4, e8m0 = getattr(torch, "float4_e2m1fn_x2", torch.uint8), getattr(torch, "float8_e8m0fnu", torch.uint8)
+    a, b, scale = inputs["a"], inputs["b_shuffle"].view(fp4), inputs["b_scale_sh"].view(e8m0)
 
     def call() -> Any:
         a_q, a_scale = quantize(a)
-        return gemm(a_q, b, shuffle(a_scale), scale, bpreshuffle=True)[: shape.m]
+        return gemm(a_q.view(fp4), b, shuffle(a_scale).view(e8m0), scale, bpreshuffle=True)[: shape.m]
 
     return Comparator("aiter_reference", "the task's reference: aiter quantize, e8m0_shuffle, gemm_a4w4", True, call)
 

@@ -50,7 +50,7 @@ def describe_device(index: int = 0) -> dict[str, Any]:
 
 def measure_plan(
     variant: str, config: dict[str, Any], shape: str, arch: str, seed: int, regime: str = "leaderboard",
-    launch: str = "direct", rule: dict[str, Any] | None = None,
+    launch: str = "direct", rule: dict[str, Any] | None = None, graph: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Check one plan's C on the task's inputs, then time it.
 
@@ -60,6 +60,7 @@ def measure_plan(
         regime: "leaderboard" or "kernel".
         launch: "direct" or "jit".
         rule: fields of `StopRule`; `FIRST_LOOK` without it.
+        graph: in regime "kernel": replay a captured graph instead of issuing every call.
 
     Returns:
         fields of a measured Trial: status ("ok", "incorrect", "screened", "compile_error"), reason, verified,
@@ -82,12 +83,14 @@ def measure_plan(
         stop = StopRule(**rule) if rule else FIRST_LOOK
         timing = time_leaderboard({"plan": call}, bench.device, stop, floor_us=_floor(bench, regime))["plan"]
     else:
-        timing = time_kernel(_rotated(plan, bench, launch), bench.device, floor_us=_floor(bench, regime))
+        capture = bench.device.capture if graph else None
+        timing = time_kernel(_rotated(plan, bench, launch), bench.device, graph=capture, floor_us=_floor(bench, regime))
     # Once more after many calls: a race or a workspace left dirty shows here.
     again = _check(call, bench)
     if again["status"] != "ok":
         return {**again, "reason": f"right at first, wrong after {timing.n} timed calls: {again['reason']}"}
-    return {**again, "latency_us": timing.p50_us, "regime": regime, "detail": _detail(timing, bench, launch)}
+    detail = {**_detail(timing, bench, launch), **({"graph": True} if graph and regime == "kernel" else {})}
+    return {**again, "latency_us": timing.p50_us, "regime": regime, "detail": detail}
 
 
 def compare_plans(

@@ -241,9 +241,9 @@ class Search:
             return True
         entry.facts = before.resources or {}
         if self._screened(entry):
-            # The same facts under other thresholds are a new verdict, and so a row of its own.
-            if before.status is Status.screened:
-                self.reuse(entry, before)
+            # Facts that passed before and fail under stricter thresholds are a row of their own, once.
+            if known.screened is not None:
+                self.reuse(entry, known.screened)
             else:
                 self.record(entry, resources=entry.facts)
             return True
