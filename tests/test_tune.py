@@ -321,6 +321,8 @@ def test_other_thresholds_screen_recorded_facts_again_without_a_compiler(tmp_pat
     assert result.funnel.removed["spills"] > 0
     reused = {f"{e.candidate.variant}/{e.candidate.config.config_id}" for e in result.entries}
     assert not set(strict.counted) & (reused & set(tools.counted))
+    search(tmp_path, Tools(), max_spills=4, budget=30)
+    assert max(Counter(identities(tmp_path)).values()) == 1
 
 
 def test_a_new_model_predicts_from_recorded_counts(tmp_path: Path) -> None:

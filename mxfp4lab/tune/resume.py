@@ -27,6 +27,7 @@ class Known:
     """Earlier rows of one candidate on one bench."""
 
     compiled: Trial | None = None  # invalid, compile_error, screened, or ok with resources and counts
+    screened: Trial | None = None  # under whatever thresholds
     predicted: dict[str, Trial] = field(default_factory=dict)  # by model version
     emulated: Trial | None = None
     measured: dict[str, Trial] = field(default_factory=dict)  # by regime
@@ -54,6 +55,7 @@ class Memory:
             return
         known = self._known.setdefault(self._key(trial.variant, trial.config, trial.kernel_hash), Known())
         if trial.evidence == "modelled":
+            known.screened = trial if trial.status is Status.screened else known.screened
             known.compiled = trial if trial.counts is not None or known.compiled is None else known.compiled
             if trial.predicted_us is not None:
                 known.predicted[trial.model_version] = trial
