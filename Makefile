@@ -51,6 +51,14 @@ lint: setup ## ruff over modules, tests and notebooks
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+types: setup ## mypy over the public API
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements.lock mypy
+	$(BIN)/mypy
+
+site: setup ## a static site from executed notebooks, README and docstrings in outputs/site/html (SMOKE=1: quick)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements.lock sphinx myst-nb furo
+	$(BIN)/python docs/build.py $(if $(SMOKE),--smoke)
+
 format: setup ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .

@@ -184,8 +184,9 @@ def _version(package: Path, origin: str) -> str:
     path = package / "_version.py"
     if path.is_file():
         for node in ast.parse(path.read_text(encoding="utf-8", errors="replace")).body:
-            targets = getattr(node, "targets", [])
-            if any(isinstance(t, ast.Name) and t.id in ("__version__", "version") for t in targets):
+            if not isinstance(node, ast.Assign):
+                continue
+            if any(isinstance(t, ast.Name) and t.id in ("__version__", "version") for t in node.targets):
                 try:
                     return str(ast.literal_eval(node.value))
                 except ValueError:

@@ -137,10 +137,9 @@ class Plan:
 
     def buffer_rows(self) -> list[list[Any]]:
         """A row per buffer, under `BUFFER_HEADERS`."""
-        fills = {None: "uninitialised"}
         return [
             [b.name, b.role, " x ".join(map(str, b.shape)), b.dtype, b.nbytes,
-             "given" if b.role == "input" else fills.get(b.fill, f"{b.fill}")]
+             "given" if b.role == "input" else "uninitialised" if b.fill is None else str(b.fill)]
             for b in self.buffers
         ]  # fmt: skip
 

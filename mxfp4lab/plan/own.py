@@ -69,7 +69,7 @@ def own_launch(kernel: Any, grid: int | Sequence[int], /, **arguments: Any) -> T
 
     kernel = unwrap(kernel)
     label = kernel.fn.__name__
-    sizes = (grid,) if isinstance(grid, int) and not isinstance(grid, bool) else tuple(grid)
+    sizes = (grid,) if isinstance(grid, int) else tuple(grid)
     if not 1 <= len(sizes) <= 3 or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in sizes):
         raise ValueError(f"grid={grid!r} of {label} must be one to three positive integers")
     parameters = {parameter.name: parameter for parameter in kernel.params}
@@ -89,7 +89,8 @@ def own_launch(kernel: Any, grid: int | Sequence[int], /, **arguments: Any) -> T
         else:
             constants.append((key, None))
     options = tuple((key, arguments[key]) for key in OPTIONS if key in arguments and key not in parameters)
-    return TritonLaunch(label, kernel, (*sizes, 1, 1)[:3], tuple(args), tuple(constants), options)
+    x, y, z = (*sizes, 1, 1)[:3]
+    return TritonLaunch(label, kernel, (x, y, z), tuple(args), tuple(constants), options)
 
 
 def _number(label: str, key: str, value: Any) -> int | float:
