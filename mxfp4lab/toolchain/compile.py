@@ -50,8 +50,12 @@ class KernelJob:
 
     @functools.cached_property
     def key(self) -> str:
-        """64 hex digits: the kernel, the knobs and the toolchain."""
-        return _digest([*self._identity(), self.knobs, toolchain_versions(), _triton_environment()])
+        """64 hex digits: the kernel, the knobs and the toolchain.
+
+        The source's path counts too: the listing names it, and another checkout's lines are not this one's.
+        """
+        path = unwrap(self.jit_fn).fn.__code__.co_filename
+        return _digest([*self._identity(), path, self.knobs, toolchain_versions(), _triton_environment()])
 
     def _identity(self) -> list[Any]:
         chosen = self.specialization
