@@ -101,7 +101,7 @@ def test_kernels_of_a_users_file_are_found_by_path(tmp_path):
 )
 def test_a_worker_that_dies_or_hangs_costs_one_row(tmp_path, in_worker, kind, words):
     bad = load_user_file(tmp_path, in_worker)
-    list(compile_many([plan(64), plan(128)]))  # these come from the cache below: no limit can catch them on a loaded machine
+    list(compile_many([plan(64), plan(128)]))  # from the cache below: no limit catches them
     limit = 6 if kind == "timeout" else 120
     results = list(compile_many([plan(64, fn=bad), plan(64), plan(128)], workers=1, timeout_s=limit))
     assert outcome(results) == {0: kind, 1: "ok", 2: "ok"}
