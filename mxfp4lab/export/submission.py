@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from mxfp4lab.config import GemmConfig, config_errors
 from mxfp4lab.export.lint import lint_source
@@ -54,7 +55,7 @@ def export_submission(
     chosen: dict[Shape, list[Pick]] = {}
     for key, value in picks.items():
         shape = parse_shape(key)
-        several = value if isinstance(value, list) else [value]
+        several: Sequence[Any] = value if isinstance(value, list) else [value]
         rows = list(dict.fromkeys(_pick(choice, shape, arch) for choice in several))[:candidates]
         if not rows:
             raise ValueError(f"picks: {shape} has no config")

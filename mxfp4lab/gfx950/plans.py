@@ -10,6 +10,7 @@ import numpy as np
 
 from mxfp4lab import display
 from mxfp4lab.gfx950.arguments import Pointer
+from mxfp4lab.gfx950.errors import EmulationError
 from mxfp4lab.gfx950.memory import Access, Buffer, Memory
 from mxfp4lab.gfx950.runs import RunResult, launch
 
@@ -41,7 +42,7 @@ class Emulation:
     launches: list[RunResult]
     emulate_s: float
     lane_instructions: int
-    findings: list[Exception] = field(default_factory=list)
+    findings: list[EmulationError] = field(default_factory=list)
 
     def rows(self) -> list[list[Any]]:
         """A row per launch, under `EMULATION_HEADERS`."""
@@ -211,7 +212,11 @@ class SegmentCounter:
         self._marks: dict[tuple[str, str], np.ndarray] = {}
 
     def __call__(self, access: Access) -> None:
-        if access.space not in ("global", "scalar") or access.buffer.name in ("kernel arguments", "dispatch packet"):
+        if (
+            access.buffer is None
+            or access.space not in ("global", "scalar")
+            or access.buffer.name in ("kernel arguments", "dispatch packet")
+        ):
             return
         kind = "load" if access.kind == "load" else "store"
         key = (access.buffer.name, kind)

@@ -83,10 +83,10 @@ class Prediction:
 
     def _repr_html_(self) -> str:
         body = display.facts(self.lines()) + display.bars(self.terms, "us", "modelled")
-        marks = display.badge("modelled", "modelled")
+        marks = [display.badge("modelled", "modelled")]
         if self.extrapolated:
-            marks += " " + display.badge("extrapolated", "warn")
-        return display.card("Prediction", f'{body}<div style="margin-top:6px">{marks}</div>')
+            marks.append(display.badge("extrapolated", "warn"))
+        return display.card("Prediction", f'{body}<div style="margin-top:6px">{" ".join(marks)}</div>')
 
 
 @dataclass(frozen=True)
