@@ -74,7 +74,7 @@ class Findings:
         if evidence:
             body.append(("evidence", look.badge(evidence, evidence)))
         plain = f"{word}: {claim}\n  {because}" + (f" [{evidence}]" if evidence else "")
-        _show(str(look.facts(body)), plain)
+        _show(f'<div style="margin:8px 0">{look.facts(body)}</div>', plain)
 
     def verdict_table(self) -> None:
         """All verdicts so far, a line each."""
