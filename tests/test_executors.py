@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from mxfp4lab.cli import run
 from mxfp4lab.gpu.executors import COMPARE, MEASURE, GpuExecutor, open_executor
 from mxfp4lab.gpu.pools import DESCRIBE, LocalPool, Task
 from mxfp4lab.gpu.worker import Outcome
@@ -80,7 +81,7 @@ class Timed(FakeWorker):
 
 
 def test_a_search_on_a_gpu_ends_with_a_measured_winner_and_resumes(tmp_path):
-    for run in range(2):
+    for attempt in range(2):
         worker = Timed()
         result = tune("32,4096,512", variants=["hopper"], budget=6, out=tmp_path, workers=1,
                       executor=GpuExecutor(worker, seed=457))  # fmt: skip
@@ -88,7 +89,7 @@ def test_a_search_on_a_gpu_ends_with_a_measured_winner_and_resumes(tmp_path):
         assert (pick.evidence, pick.device, pick.arch) == ("measured", "NVIDIA H200", "sm_90")
         assert pick.latency_us == min(entry.latency_us for entry in result.ranked()) and pick.verified == "gpu"
         measured = sum(task == MEASURE for task, _ in worker.asked)
-        assert measured == (6 if run == 0 else 0) and worker.closed
+        assert measured == (6 if attempt == 0 else 0) and worker.closed
     rows, _ = read_all_trials(tmp_path)
     assert sum(row.regime == "leaderboard" and row.resources is not None for row in rows.values()) == 6
 
@@ -156,6 +157,20 @@ def test_a_sweep_resumes_what_is_settled_and_tries_again_what_died(tmp_path, mon
     assert again.resumed == 24 - died
     for shape, state in first.shapes.items():
         assert again.shapes[shape].best.config_id == state.best.config_id
+
+
+def test_the_command_searches_several_shapes(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sweeping, "PREDICT", "tests.gpu_tasks:predict")
+    command = ["sweep", "--backend", "emulator", "--workers", "1", "--budget", "4", "--variants", "fused_rowmajor",
+               "--shape", "4x2880x512", "--shape", "32,4096,512", "--out", str(tmp_path)]  # fmt: skip
+    assert run([*command, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert set(said["shapes"]) == {"4x2880x512", "32x4096x512"} and said["device"] == ""
+    assert said["shapes"]["4x2880x512"]["best"]["evidence"] == "modelled"
+    assert run(command) == 0
+    text = capsys.readouterr().out
+    assert "modelled, pick" in text and "trials came from earlier runs" in text
+    assert run(["sweep", "--backend", "abacus"]) == 2
 
 
 @pytest.mark.parametrize("arguments", [{"budget": 0}, {"finalists": True}])

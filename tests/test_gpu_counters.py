@@ -5,7 +5,16 @@ import json
 import pytest
 
 from mxfp4lab.cli import run
-from mxfp4lab.gpu.counters import base_name, beside_compiled, beside_emulation, parse_counters, read_counters, stalls
+from mxfp4lab.gpu.counters import (
+    base_name,
+    beside_compiled,
+    beside_emulation,
+    parse_counters,
+    read_counters,
+    report,
+    stalls,
+)
+from mxfp4lab.plan import build_plan
 from mxfp4lab.records import Counts, LaunchCounts
 from mxfp4lab.shapes import Shape
 
@@ -114,6 +123,19 @@ def test_another_file_is_refused_with_what_was_looked_for(text, tmp_path):
         read_counters(path)
     with pytest.raises(ValueError, match=r"cannot read .*gone.csv"):
         read_counters(tmp_path / "gone.csv")
+
+
+def test_a_report_of_an_mi355x_profile_counts_the_plan_by_emulation(tmp_path):
+    plan = build_plan("fused_preshuffled", None, (4, 2880, 512))
+    programs = plan.launches[0].grid[0]
+    path = tmp_path / "rocprof.csv"
+    path.write_text("\n".join([HEADER, rocprof_row(1, "gemm_fused", "SQ_WAVES", programs * 4, grid=programs * 256)]))
+    found = report(path, plan)
+    (waves,) = found.rows
+    assert (waves.quantity, waves.ratio, waves.source) == ("waves", 1.0, "emulated")
+    assert "emulated" in str(found) and "<table" in found._repr_html_()
+    with pytest.raises(ValueError, match="written by rocprofv3, and the plan is for sm_90"):
+        report(path, build_plan("hopper", None, (4, 2880, 512), "sm_90"))
 
 
 def test_the_command_sets_a_profile_beside_the_compiled_kernel(tmp_path, capsys):

@@ -17,7 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from typing import Any
 
+from mxfp4lab import display
 from mxfp4lab.records import Counts, LaunchCounts
 
 ROCPROF_COLUMNS = ("Dispatch_Id", "Kernel_Name", "Counter_Name", "Counter_Value")
@@ -114,6 +116,96 @@ def parse_counters(text: str, where: str = "the file") -> list[KernelCounters]:
         f"{where} is no counter file: neither rocprofv3's (columns {', '.join(ROCPROF_COLUMNS)}) nor ncu's "
         "(--csv --page raw or details)"
     )
+
+
+@dataclass(frozen=True)
+class CounterReport:
+    """A profile, and what was expected of it: for a notebook's cell or a terminal.
+
+    Attributes:
+        kernels: of the profile.
+        rows: their counters beside what was known without the GPU; empty without a plan.
+    """
+
+    kernels: tuple[KernelCounters, ...]
+    rows: tuple[Comparison, ...] = ()
+
+    KERNELS = ("kernel", "programs", "dispatches", "us (profiled)", "counters", "stalls per issue")
+    ROWS = ("kernel", "quantity", "hardware", "expected", "ratio", "from")
+    SHOWN_STALLS = 5
+
+    def kernel_cells(self) -> list[tuple[object, ...]]:
+        """A row per profiled kernel, as `KERNELS` heads it."""
+        cells = []
+        for kernel in self.kernels:
+            top = ", ".join(f"{name} {value:.2f}" for name, value in list(stalls(kernel).items())[: self.SHOWN_STALLS])
+            programs = "" if kernel.programs is None else kernel.programs
+            duration = "" if kernel.duration_us is None else f"{kernel.duration_us:.2f}"
+            cells.append((base_name(kernel.name), programs, kernel.dispatches, duration, len(kernel.counters), top))
+        return cells
+
+    def row_cells(self) -> list[tuple[object, ...]]:
+        """A row per compared quantity, as `ROWS` heads it."""
+        return [
+            (row.kernel, row.quantity, f"{row.hardware:.6g}", "" if row.expected is None else f"{row.expected:.6g}",
+             "" if row.ratio is None else f"{row.ratio:.3f}", row.source)
+            for row in self.rows
+        ]  # fmt: skip
+
+    def __str__(self) -> str:
+        tables = [display.text_table(self.KERNELS, self.kernel_cells())]
+        if self.rows:
+            tables.append(display.text_table(self.ROWS, self.row_cells()))
+        return "\n\n".join(tables)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        body = display.table(self.KERNELS, self.kernel_cells())
+        if self.rows:
+            body += '<div style="height:8px"></div>' + display.table(self.ROWS, self.row_cells())
+        return display.card("Hardware counters", display.badge("measured", "measured") + body)
+
+
+def report(path: Path | str, plan: Any = None) -> CounterReport:
+    """Read a counter file and set it beside a plan: ``report("rocprof.csv", build_plan(...))`` in a notebook.
+
+    Args:
+        path: of rocprofv3's or ncu's file.
+        plan: what was profiled: for gfx950 its workgroups are emulated and counted, for sm_90 its kernels are
+            compiled; None only reads the file.
+
+    Raises:
+        ValueError: no counter file, or a plan for the other vendor's GPU.
+    """
+    kernels = read_counters(path)
+    if plan is None:
+        return CounterReport(tuple(kernels))
+    from mxfp4lab.toolchain import compile_plan
+
+    tool = kernels[0].tool if kernels else ""
+    if (tool == "ncu") != plan.arch.startswith("sm_"):
+        raise ValueError(f"{path} was written by {tool}, and the plan is for {plan.arch}: they do not belong together")
+    compiled = compile_plan(plan)
+    if tool == "rocprofv3":
+        from mxfp4lab.gfx950 import count_plan
+
+        return CounterReport(tuple(kernels), tuple(beside_emulation(kernels, count_plan(compiled))))
+    return CounterReport(tuple(kernels), tuple(beside_compiled(kernels, _expected(compiled))))
+
+
+def _expected(compiled: Any) -> dict[str, dict[str, float]]:
+    """What `beside_compiled` takes, of a compiled plan."""
+    expected = {}
+    for launch, kernel in zip(compiled.plan.launches, compiled.kernels, strict=True):
+        reads = {value.buffer for _, value in launch.args if hasattr(value, "buffer")}
+        inputs = [buffer for buffer in compiled.plan.buffers if buffer.role == "input" and buffer.name in reads]
+        expected[launch.name] = {
+            "programs": float(math.prod(launch.grid)), "registers": float(kernel.resources.vgprs),
+            "shared_bytes": float(kernel.lds_bytes),
+            "least_read_bytes": float(sum(buffer.nbytes for buffer in inputs)),
+        }  # fmt: skip
+    return expected
 
 
 def beside_emulation(kernels: Sequence[KernelCounters], counts: Counts) -> list[Comparison]:

@@ -30,6 +30,7 @@ from mxfp4lab.records import (
 )
 from mxfp4lab.shapes import Shape, parse_shape, task_seed
 from mxfp4lab.toolchain import CompileError, compile_many, current_knobs, toolchain_versions
+from mxfp4lab.tune.screens import Facts, kernel_facts
 from mxfp4lab.tune.space import Candidate, enumerate_space, searchable_variants
 
 PREDICT = "mxfp4lab.tune.sweep:predict_trial"
@@ -157,10 +158,11 @@ class _Sweep:
                 else:
                     state.trials.append(known)
                     self.result.resumed += 1
-        began: list[Candidate] = []
+        began: list[tuple[Candidate, Facts | None]] = []
         settled = 0
         for done in self.pool.run_all(self._tasks(wanted, began)):
-            trial = self._record(began[done.index], done.outcome, done.worker, done.attempt)
+            candidate, facts = began[done.index]
+            trial = self._record(candidate, done.outcome, done.worker, done.attempt, facts)
             settled += 1
             if progress is not None:
                 progress(settled, len(wanted), trial)
@@ -199,14 +201,14 @@ class _Sweep:
         text = json.dumps({"run_id": self.result.run_id, "device": self.pool.device, "shapes": summary}, indent=1)
         (self.result.folder / "summary.json").write_text(text + "\n", encoding="utf-8")
 
-    def _tasks(self, wanted: list[Candidate], began: list[Candidate]) -> Iterator[Task]:
+    def _tasks(self, wanted: list[Candidate], began: list[tuple[Candidate, Facts | None]]) -> Iterator[Task]:
         """Tasks in the order in which they can begin, noted in `began`; what does not compile in `refused`.
 
         GPUs measure while the cores compile what comes next; the compile cache joins the two.
         """
         if not self.pool.device:
             for candidate in wanted:
-                began.append(candidate)
+                began.append((candidate, None))
                 yield self._task(candidate)
             return
         for result in compile_many([candidate.plan for candidate in wanted]):
@@ -214,7 +216,7 @@ class _Sweep:
             if result.error is not None:
                 self.refused.append((candidate, result.error))
             else:
-                began.append(candidate)
+                began.append((candidate, kernel_facts(result.compiled.kernels)))
                 yield self._task(candidate)
 
     def _task(self, candidate: Candidate) -> Task:
@@ -246,7 +248,9 @@ class _Sweep:
                     return trial
         return None
 
-    def _record(self, candidate: Candidate, outcome: Outcome, worker: str, attempt: int = 1) -> Trial:
+    def _record(
+        self, candidate: Candidate, outcome: Outcome, worker: str, attempt: int = 1, facts: Facts | None = None
+    ) -> Trial:
         fields = dict(outcome.value) if outcome.status == "ok" else {
             "status": outcome.status, "reason": outcome.reason}  # fmt: skip
         fields["status"] = Status(fields["status"])
@@ -254,6 +258,8 @@ class _Sweep:
             fields["counts"] = Counts.from_dict(fields["counts"])
         if attempt > 1:
             fields["detail"] = {**fields.get("detail", {}), "attempt": attempt}
+        if facts:
+            fields["resources"] = facts
         stub = self._stub(candidate)
         trial = Trial(run_id=self.result.run_id, started_at=_now(), worker=worker, **stub, **fields)
         self.log.append(trial)
