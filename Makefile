@@ -36,10 +36,10 @@ test: setup ## the suite that must pass on a laptop (under 12 minutes on 2 cores
 test-all: setup ## everything: notebooks in full, every variant on every shape (under 40 minutes on 2 cores)
 	$(PYTEST) -n 2 --dist worksteal -m 'not torture and not browser'
 
-test-browser: setup ## every notebook in JupyterLab in headless Chromium (BROWSER=1: apt-get installs it first)
+test-browser: setup ## every notebook in JupyterLab in headless Chromium (BROWSER=1: apt-get installs it; ONLY="01 or 06")
 	$(if $(BROWSER),apt-get update -q && apt-get install -y -q chromium chromium-driver)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements.lock selenium
-	$(PYTEST) -m browser tests/test_browser.py -rs
+	$(PYTEST) -m browser tests/test_browser.py -rs $(if $(ONLY),-k "$(ONLY)")
 
 torture: setup ## hours of hostile input: kills, mutations, random bytes
 	$(PYTEST) -m torture
