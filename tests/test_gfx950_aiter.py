@@ -133,7 +133,9 @@ def test_fp4_gemm_row_major(aiter, tile, split):
         "stride_asm": shape.k // 32,
         "stride_bsn": shape.k // 32,
     }
-    call(compiled, (-(-shape.m // tile[0]) * -(-shape.n // tile[1]) * split,), values)
+    grid = (-(-shape.m // tile[0]) * -(-shape.n // tile[1]) * split,)
+    result = call(compiled, grid, values, races=True, poison=True)
+    assert not result.findings
     assert torch.equal(c.sum(0).bfloat16(), reference)
 
 
@@ -165,8 +167,8 @@ def preshuffled(aiter, text, tile, **options):
 @pytest.mark.parametrize(("tile", "options"), [((16, 128, 256), {}), ((16, 64, 512), {"warps": 2})])
 def test_fp4_gemm_preshuffled(aiter, tile, options):
     compiled, grid, values, c, reference = preshuffled(aiter, "16x256x1024", tile, **options)
-    call(compiled, grid, values)
-    assert torch.equal(c, reference)
+    result = call(compiled, grid, values, races=True, poison=True)
+    assert not result.findings and torch.equal(c, reference)
 
 
 @pytest.mark.parametrize("text", ["16x2112x7168", "256x2880x512"])
@@ -228,7 +230,8 @@ def test_fused_quantize_and_gemm_with_bf16_atomics(aiter):
         "stride_cm": 128,
         "stride_bsn": 16,
     }
-    call(compiled, (1,), values)
+    result = call(compiled, (1,), values, races=True, poison=True)
+    assert not result.findings
     a_values = dequantize_mxfp4(*quantize_mxfp4(a, rounding="half_away"))
     expected = (a_values.double() @ dequantize_mxfp4(b_q, b_scale).double().T).float().bfloat16()
     assert torch.equal(c, expected)

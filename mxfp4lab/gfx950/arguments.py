@@ -47,6 +47,8 @@ def _is_array(value: Any) -> bool:
 def _bytes_of(value: Any, name: str) -> tuple[np.ndarray, tuple[int, int], int]:
     """(uint8 view of the bytes the argument may reach, identity, offset of its first element)."""
     if isinstance(value, np.ndarray):
+        if value.dtype.hasobject:
+            raise ValueError(f"{name}: an array of Python objects; allowed: arrays of numbers")
         if not value.flags.c_contiguous:
             raise ValueError(f"{name}: a numpy array with strides {value.strides}; allowed: C-contiguous arrays")
         if not value.flags.writeable:
@@ -121,6 +123,8 @@ def encode_argument(value: Any, size: int, kind: str, position: int) -> bytes:
     if isinstance(value, (bool, np.bool_)):
         value = int(value)
     form = _FORMATS.get(kind)
+    if isinstance(value, (float, np.floating)) and form is not None and form not in ("<f", "<d"):
+        raise ValueError(f"args[{position}]: {value!r} where the kernel takes {kind}")
     if isinstance(value, (float, np.floating)):
         form = form if form in ("<f", "<d") else {4: "<f", 8: "<d", 2: "<e"}.get(size)
         value = float(value)

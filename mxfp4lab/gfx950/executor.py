@@ -17,6 +17,7 @@ from mxfp4lab.gfx950.state import Chunk, Group
 from mxfp4lab.isa import Program
 
 GIVE_WAY = 1000  # blocks that one group runs before another, waiting one is let through
+MAX_BLOCKS = 5_000_000  # of one chunk: minutes of emulation; a GEMM's workgroup runs some thousands
 LOOK = 500  # blocks of a lone group between looks at its progress
 GIVE_WAY_AT_ONCE = 50  # the same where groups have run in turn and nothing came of it: they are likely spinning
 
@@ -29,15 +30,19 @@ class Executor:
         blocks: decoded blocks by first instruction.
         chunk: registers and LDS.
         memory: global memory; its `progress` counter tells spinning from working.
+        max_blocks: give up after so many blocks.
     """
 
-    def __init__(self, program: Program, blocks: dict[int, Block], chunk: Chunk, memory: Memory) -> None:
+    def __init__(
+        self, program: Program, blocks: dict[int, Block], chunk: Chunk, memory: Memory, max_blocks: int = MAX_BLOCKS
+    ) -> None:
         self.program, self.blocks, self.chunk, self.memory = program, blocks, chunk, memory
         self.groups = [Group(chunk, program.entry, np.arange(chunk.waves))]
         self.parked: dict[int, int] = {}  # wave -> instruction behind its barrier
         self.ended = np.zeros(chunk.waves, bool)
         self.steps = 0
         self.barrier_hooks: list = []
+        self.blocks_run, self.max_blocks = 0, max_blocks
         self.trace: list[tuple[int, int]] | None = None  # blocks that wave 0 ran, in order
 
     @property
@@ -58,7 +63,7 @@ class Executor:
         mark, idle, turn, limit = self._progress(), 0, 0, GIVE_WAY
         watch = None
         while self.groups:
-            budget = LOOK if len(self.groups) == 1 else limit
+            budget = min(LOOK if len(self.groups) == 1 else limit, self.max_blocks + 1)
             ran = self._run_group(min(self.groups, key=lambda g: g.pc), budget)
             turn += ran
             fair = turn >= limit and len(self.groups) > 1
@@ -66,6 +71,12 @@ class Executor:
                 ran += self._let_others_run(limit)
                 turn = 0
             idle += ran
+            self.blocks_run += ran
+            if self.blocks_run > self.max_blocks:
+                raise EmulationError(
+                    f"runs too long: more than {self.max_blocks} blocks of straight-line code in one set of workgroups",
+                    self.program[min(self.groups[0].pc, len(self.program) - 1)] if self.groups else None,
+                )
             now = self._progress()
             if now != mark:
                 mark, idle, watch = now, 0, None

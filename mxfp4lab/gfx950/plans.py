@@ -99,6 +99,10 @@ def emulate_plan(
         ValueError: an input is missing or has another size than its buffer.
         EmulationError: the machine code did what the emulator refuses to go on from.
     """
+    if isinstance(calls, bool) or not isinstance(calls, int) or calls < 1:
+        raise ValueError(f"calls={calls!r}: allowed: a whole number from 1")
+    if not isinstance(inputs, Mapping):
+        raise ValueError(f"inputs: a {type(inputs).__name__}; allowed: a mapping of buffer names to tensors")
     compiled = _compiled(plan)
     plan = compiled.plan
     memory = Memory(on_out_of_bounds)
@@ -269,17 +273,21 @@ def _place(memory: Memory, spec: Any, inputs: Mapping[str, Any]) -> Buffer:
         return buffer
     if spec.name not in inputs:
         raise ValueError(f"inputs: {spec.name!r} is missing; given: {sorted(inputs)}")
-    raw = _raw_bytes(inputs[spec.name])
+    raw = _raw_bytes(inputs[spec.name], spec)
     if raw.nbytes != spec.nbytes:
         raise ValueError(f"inputs: {spec.name!r} has {raw.nbytes} bytes; the plan's buffer has {spec.nbytes}")
     return memory.add(spec.name, raw.copy())
 
 
-def _raw_bytes(value: Any) -> np.ndarray:
-    if isinstance(value, np.ndarray):
+def _raw_bytes(value: Any, spec: Any) -> np.ndarray:
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return np.ascontiguousarray(value).reshape(-1).view(np.uint8)
     import torch
 
+    if not isinstance(value, torch.Tensor) or value.is_meta or value.layout != torch.strided:
+        raise ValueError(f"inputs: {spec.name!r} is a {type(value).__name__} without plain contents; allowed: tensors")
+    if spec.dtype == "bf16" and value.is_floating_point() and value.dtype != torch.bfloat16:
+        raise ValueError(f"inputs: {spec.name!r} is {value.dtype}; the plan's buffer holds bf16")
     return value.detach().cpu().contiguous().view(torch.uint8).reshape(-1).numpy()
 
 

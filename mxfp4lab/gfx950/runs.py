@@ -13,7 +13,7 @@ from mxfp4lab.gfx950.arguments import bind_arguments, dispatch_packet, kernel_ar
 from mxfp4lab.gfx950.checks import attach_checks
 from mxfp4lab.gfx950.decode import decode
 from mxfp4lab.gfx950.errors import EmulationError, OutOfBounds
-from mxfp4lab.gfx950.executor import Executor
+from mxfp4lab.gfx950.executor import MAX_BLOCKS, Executor
 from mxfp4lab.gfx950.memory import Access, Buffer, Memory
 from mxfp4lab.gfx950.state import LANES, Chunk
 from mxfp4lab.gfx950.vector import Decoder
@@ -67,6 +67,7 @@ def run(
     races: bool = False,
     hooks: Sequence[Callable[[Access], None]] = (),
     on_out_of_bounds: str = "raise",
+    max_blocks: int = MAX_BLOCKS,
 ) -> RunResult:
     """Execute a kernel; arrays among the arguments are read and written in place.
 
@@ -84,6 +85,7 @@ def run(
         races: report LDS accesses of two waves without a barrier between.
         hooks: called with every `Access`.
         on_out_of_bounds: "raise", or "record" to note findings and go on (loads give 0, stores are dropped).
+        max_blocks: give up after so many blocks of straight-line code of one set of workgroups.
 
     Returns:
         The result.
@@ -98,7 +100,7 @@ def run(
     try:
         return launch(
             compiled, grid, bound, memory, workgroups=workgroups, lds_bytes=lds_bytes, block=block, layout=layout,
-            count=count, poison=poison, races=races,
+            count=count, poison=poison, races=races, max_blocks=max_blocks,
         )  # fmt: skip
     finally:
         for buffer in buffers:
@@ -126,6 +128,7 @@ def launch(
     poison: bool = False,
     races: bool = False,
     trace: list[tuple[int, int]] | None = None,
+    max_blocks: int = MAX_BLOCKS,
 ) -> RunResult:
     """`run` on a memory that is already filled; pointers among `args` are addresses.
 
@@ -171,6 +174,7 @@ def launch(
                 packet,
                 checks,
                 trace,
+                max_blocks,
             )
             del executors
     except EmulationError as error:
@@ -186,7 +190,20 @@ def launch(
 
 
 def _run_chunks(
-    compiled, ids, per_chunk, sizes, threads, lds, planes, blocks, memory, arguments, packet, checks, trace
+    compiled,
+    ids,
+    per_chunk,
+    sizes,
+    threads,
+    lds,
+    planes,
+    blocks,
+    memory,
+    arguments,
+    packet,
+    checks,
+    trace,
+    max_blocks,
 ):
     program, descriptor = compiled.program, compiled.descriptor
     waiting: list[Executor] = []
@@ -196,7 +213,7 @@ def _run_chunks(
         if pending:
             chunk = Chunk(pending.pop(0), threads // LANES, planes, lds, descriptor.scratch_bytes)
             _initial_registers(chunk, descriptor, sizes, threads, arguments, packet)
-            executor = Executor(program, blocks, chunk, memory)
+            executor = Executor(program, blocks, chunk, memory, max_blocks)
             executor.barrier_hooks.extend(checks.barrier_hooks)
             checks.start(chunk)
             executor.trace, trace = trace, None
