@@ -84,7 +84,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = 
         for row in rows
     )
     note = f'<div style="opacity:.75;margin-top:4px">{escape(caption)}</div>' if caption else ""
-    return Html(f'<table style="border-collapse:collapse;margin:0"><tr>{head}</tr>{body}</table>{note}')
+    return Html(f'<table style="border-collapse:collapse;margin:4px 0"><tr>{head}</tr>{body}</table>{note}')
 
 
 def text_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
