@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import re
 import secrets
 import shutil
@@ -239,4 +240,7 @@ class _Progress:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    # Everything is written and every child has ended; Triton's bindings would print a page of leak reports on the way.
+    os._exit(code)

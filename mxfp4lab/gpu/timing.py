@@ -2,7 +2,8 @@
 
 - ``leaderboard``: the task's protocol. Per repeat: synchronize; overwrite the caches; record an event; call; record an
   event; synchronize. The overwrite is queued before the start event, so the GPU is still busy while the host issues the
-  call, and host launch cost is hidden. Every call finds cold caches.
+  call, and host launch cost is hidden. Every call finds cold caches. A search keeps its inputs from repeat to repeat,
+  as the task's benchmark mode does; `before_repeat` can draw new ones, and the ranked mode of `check` does.
 - ``kernel``: calls back to back between two events, over inputs that together exceed the last-level cache, so that no
   call finds its own inputs there. Launch gaps that the GPU sees are in the figure. The calls can be captured in a graph
   and replayed; an option only, because graph capture has crashed on some ROCm releases.
