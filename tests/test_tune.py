@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tune_fakes import SMALL, FakeGpu, Kernel, Tools, search
+from tune_fakes import SMALL, FakeGpu, Kernel, Tools, identities, search
 
 from mxfp4lab import records, tune
 from mxfp4lab.config import DEFAULTS, GemmConfig, config_errors
@@ -30,10 +30,6 @@ from mxfp4lab.tune.space import CLOCK_AXES, CODE_AXES, FIXED_AXES, judge, neighb
 
 def rows(out: Path) -> list[records.Trial]:
     return list(records.read_all_trials(out)[0].values())
-
-
-def identities(out: Path) -> list[str]:
-    return [t.identity for path in records.find_trial_files(out) for t in records.read_trials(path)[0]]
 
 
 # -- space ----------------------------------------------------------------------------------------------------------

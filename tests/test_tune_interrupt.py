@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tune_fakes import identities
 
 from mxfp4lab import records
 
@@ -46,11 +47,6 @@ def finish(process: subprocess.Popen) -> str:
     return out.strip().splitlines()[-1]
 
 
-def all_identities(out: Path) -> list[str]:
-    """Of every row of every file, repeated ones repeated."""
-    return [trial.identity for path in records.find_trial_files(out) for trial in records.read_trials(path)[0]]
-
-
 def test_killed_at_random_moments_and_run_again_is_one_whole_run(tmp_path: Path) -> None:
     whole = finish(start_slow(tmp_path / "whole"))
     moments = random.Random(7)
@@ -64,27 +60,24 @@ def test_killed_at_random_moments_and_run_again_is_one_whole_run(tmp_path: Path)
         killed_midway += process.returncode == -signal.SIGKILL
     assert finish(start_slow(tmp_path / "killed", seed=99)) == whole
     assert killed_midway >= 2
-    found = all_identities(tmp_path / "killed")
+    found = identities(tmp_path / "killed")
     assert max(Counter(found).values()) == 1, "nothing was recorded, and so nothing done, twice"
-    assert set(found) == set(all_identities(tmp_path / "whole"))
+    assert set(found) == set(identities(tmp_path / "whole"))
 
 
 def test_two_tuners_on_one_folder_at_once_both_finish_complete(tmp_path: Path) -> None:
-    both = [start_slow(tmp_path, seed) for seed in (1, 2)]
+    both = [start_slow(tmp_path / "both", seed) for seed in (1, 2)]
     first, second = (finish(process) for process in both)
-    assert first == second
-    folders = sorted((tmp_path / "runs").iterdir())
+    assert first == second == finish(start_slow(tmp_path / "alone"))
+    folders = sorted((tmp_path / "both" / "runs").iterdir())
     assert len(folders) == 2
     for folder in folders:
         assert json.loads((folder / "run.json").read_text())["kind"] == "tune"
-        for path in folder.glob("trials-*.jsonl"):
-            assert records.read_trials(path)[1] == []
-    assert set(all_identities(tmp_path)) == set(all_identities_of(folders[0]) + all_identities_of(folders[1]))
-    assert finish(start_slow(tmp_path, 3)) == first
-
-
-def all_identities_of(folder: Path) -> list[str]:
-    return [trial.identity for path in folder.glob("trials-*.jsonl") for trial in records.read_trials(path)[0]]
+        assert all(records.read_trials(path)[1] == [] for path in folder.glob("trials-*.jsonl"))
+    assert set(identities(tmp_path / "both")) == set(identities(tmp_path / "alone"))
+    done = len(identities(tmp_path / "both"))
+    assert finish(start_slow(tmp_path / "both", 3)) == first
+    assert len(identities(tmp_path / "both")) == done, "a third run finds everything"
 
 
 def command(out: Path, cache: Path, budget: int) -> tuple[list[str], dict[str, str]]:
@@ -105,7 +98,7 @@ def test_ctrl_c_is_one_line_and_leaves_no_process_behind(tmp_path: Path) -> None
     assert process.returncode == 130 and out == ""
     assert len(lines) == 1 and lines[0].startswith("mxfp4lab: interrupted after") and "run it again" in lines[0]
     assert not group_members(process.pid)
-    assert len(all_identities(tmp_path / "out")) >= 3
+    assert len(identities(tmp_path / "out")) >= 3
 
 
 def wait_for_rows(out: Path, count: int) -> None:
@@ -145,9 +138,9 @@ def test_twenty_kills_of_the_real_tuner(tmp_path: Path) -> None:
         arguments, environment = command(tmp_path / name, cache, 40)
         subprocess.run(arguments, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT,
                        env=environment)  # fmt: skip
-    found = all_identities(tmp_path / "killed")
+    found = identities(tmp_path / "killed")
     assert max(Counter(found).values()) == 1
-    assert set(found) == set(all_identities(tmp_path / "whole"))
+    assert set(found) == set(identities(tmp_path / "whole"))
 
 
 @pytest.mark.torture

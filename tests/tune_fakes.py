@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any
 
 from mxfp4lab import tune
 from mxfp4lab.config import GemmConfig
-from mxfp4lab.records import Counts, LaunchCounts, Status
+from mxfp4lab.records import Counts, LaunchCounts, Status, Trial
 from mxfp4lab.shapes import Shape
 from mxfp4lab.toolchain import PlanResult, Resources
 
@@ -94,6 +95,17 @@ class Tools:
             model_version=lambda: self.version, verify=self.verify, toolchain=lambda: {"triton": "fake"},
             knobs=lambda: {"TRITON_DEFAULT_FP_FUSION": "1"},
         )  # fmt: skip
+
+
+def identities(*folders: Path) -> list[str]:
+    """Of every whole row of every trial file below the folders, repeated rows repeated."""
+    found = []
+    for folder in folders:
+        for path in sorted(folder.rglob("trials-*.jsonl")):
+            for line in path.read_text().splitlines(keepends=True):
+                if line.endswith("\n"):
+                    found.append(Trial.from_dict(json.loads(line)).identity)
+    return found
 
 
 def search(out: Path, tools: Tools, **options: Any) -> tune.TuneResult:
