@@ -251,9 +251,11 @@ def config_errors(
         ValueError: an unknown variant or architecture.
     """
     shape = parse_shape(shape)
-    if variant is not None and variant not in VARIANT_TRAITS:
+    if not isinstance(config, GemmConfig):
+        raise ValueError(f"config={config!r} is no GemmConfig; GemmConfig.from_dict makes one of a mapping")
+    if variant is not None and (not isinstance(variant, str) or variant not in VARIANT_TRAITS):
         raise ValueError(f"variant={variant!r} is unknown; known: {', '.join(VARIANT_TRAITS)}")
-    if arch != "gfx950" and not arch.startswith("sm_"):
+    if not isinstance(arch, str) or (arch != "gfx950" and not arch.startswith("sm_")):
         raise ValueError(f"arch={arch!r} is unknown; known: gfx950, sm_90 and other sm_NN")
     errors: list[str] = []
 
@@ -269,7 +271,7 @@ def config_errors(
         traits = VARIANT_TRAITS[variant]
         _check_variant(config, traits, variant, refuse)
         if traits.hopper:
-            _check_hopper(config, arch, refuse)
+            _check_hopper(config, shape, arch, refuse)
         if traits.sliced:
             _check_sliced(config, shape, arch, refuse)
         else:
@@ -420,7 +422,7 @@ def _check_sliced(config: GemmConfig, shape: Shape, arch: str, refuse: Refuse) -
         refuse("specialize", "must be 'auto' or 'constexpr' in sliced variants")
 
 
-def _check_hopper(config: GemmConfig, arch: str, refuse: Refuse) -> None:
+def _check_hopper(config: GemmConfig, shape: Shape, arch: str, refuse: Refuse) -> None:
     """The variant for wgmma: decoded B is its register operand, and most of AMD's axes do not exist."""
     if arch != "sm_90":
         refuse("convert", f"no value works on {arch}: hopper is written for sm_90's wgmma and bf16 arithmetic")
@@ -429,6 +431,8 @@ def _check_hopper(config: GemmConfig, arch: str, refuse: Refuse) -> None:
         refuse("block_n", "must be 64, 128 or 256 with 4, 8 or 16 warps in hopper: 64 rows of B per warp group")
     if config.block_m < 16:
         refuse("block_m", "must be 16 to 256 in hopper")
+    if needed_offset_bits(config, shape) == 64:
+        refuse("offset_bits", f"no value works on {shape} in hopper: its offsets are 32 bits wide")
     for name, reason in (
             ("group_m", "row tiles are the slowest axis of the grid"), ("cache_modifier", "loads are async copies"),
             ("accumulate", "always in place"), ("load_order", "the pipeline decides"), ("scale_load", "by tile"),
