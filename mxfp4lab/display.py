@@ -7,6 +7,7 @@ nothing is said by colour alone. Each object's plain form holds the same facts a
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -23,7 +24,12 @@ TONES = {
 }
 
 _FONT = "font-family:var(--jp-ui-font-family, sans-serif);font-size:13px;color:var(--jp-ui-font-color1, inherit)"
+# Front ends take text between dollar signs for a formula; inline assembly has many.
+_NO_MATH = "mathjax_ignore tex2jax_ignore"
 _EDGE = "1px solid var(--jp-border-color2, rgba(128,128,128,.4))"
+
+
+_NUMERAL = re.compile(r"[-+]?\d[\d,]*(\.\d+)?([eE][-+]?\d+)?\s?%?")
 
 
 class Html(str):
@@ -47,8 +53,8 @@ def badge(text: Any, tone: str) -> Html:
 def card(title: str, body: str) -> Html:
     """A titled box; ``body`` is HTML, ``title`` is text."""
     return Html(
-        f'<div style="{_FONT};border:{_EDGE};border-radius:4px;padding:8px 12px;margin:4px 0;max-width:1100px;'
-        f'background:var(--jp-layout-color1, transparent);overflow-x:auto">'
+        f'<div class="{_NO_MATH}" style="{_FONT};border:{_EDGE};border-radius:4px;padding:8px 12px;margin:4px 0;'
+        f'max-width:1100px;background:var(--jp-layout-color1, transparent);overflow-x:auto">'
         f'<div style="font-weight:600;margin-bottom:6px">{escape(title)}</div>{body}</div>'
     )
 
@@ -62,7 +68,7 @@ def facts(pairs: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> Html:
         f'<td style="text-align:left;padding:1px 0">{_cell(value)}</td></tr>'
         for name, value in pairs
     )
-    return Html(f'<table style="border-collapse:collapse;margin:0">{rows}</table>')
+    return Html(f'<table class="{_NO_MATH}" style="border-collapse:collapse;margin:0">{rows}</table>')
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> Html:
@@ -84,7 +90,9 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = 
         for row in rows
     )
     note = f'<div style="opacity:.75;margin-top:4px">{escape(caption)}</div>' if caption else ""
-    return Html(f'<table style="border-collapse:collapse;margin:4px 0"><tr>{head}</tr>{body}</table>{note}')
+    return Html(
+        f'<table class="{_NO_MATH}" style="border-collapse:collapse;margin:4px 0"><tr>{head}</tr>{body}</table>{note}'
+    )
 
 
 def text_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -128,6 +136,9 @@ def spills_in_words(spilled_vgprs: int) -> tuple[str, str]:
 
 
 def _is_number(value: Any) -> bool:
+    """A number, or text that is one: both stand on the right of a column."""
+    if isinstance(value, str):
+        return not isinstance(value, Html) and _NUMERAL.fullmatch(value) is not None
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
@@ -166,4 +177,4 @@ def bars(terms: Mapping[str, float], unit: str, tone: str) -> Html:
         for name, value in sorted(terms.items(), key=lambda item: -item[1])
         if value > 0
     )
-    return Html(f'<table style="border-collapse:collapse;margin:0">{rows}</table>')
+    return Html(f'<table class="{_NO_MATH}" style="border-collapse:collapse;margin:0">{rows}</table>')
