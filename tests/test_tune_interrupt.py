@@ -42,7 +42,7 @@ def start_slow(out: Path, seed: int = 0) -> subprocess.Popen:
 
 
 def finish(process: subprocess.Popen) -> str:
-    out, _ = process.communicate(timeout=120)
+    out, _ = process.communicate(timeout=400)
     assert process.returncode == 0
     return out.strip().splitlines()[-1]
 
@@ -93,7 +93,7 @@ def test_ctrl_c_is_one_line_and_leaves_no_process_behind(tmp_path: Path) -> None
                                env=environment, start_new_session=True)  # fmt: skip
     wait_for_rows(tmp_path / "out", 3)
     os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     lines = [line for line in err.splitlines() if not line.startswith("[")]  # progress
     assert process.returncode == 130 and out == ""
     assert len(lines) == 1 and lines[0].startswith("mxfp4lab: interrupted after") and "run it again" in lines[0]
@@ -102,12 +102,12 @@ def test_ctrl_c_is_one_line_and_leaves_no_process_behind(tmp_path: Path) -> None
 
 
 def wait_for_rows(out: Path, count: int) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         if sum(path.read_bytes().count(b"\n") for path in records.find_trial_files(out)) >= count:
             return
         time.sleep(0.05)
-    raise AssertionError("the search wrote nothing within a minute")
+    raise AssertionError("the search wrote nothing within five minutes")
 
 
 def group_members(group: int) -> list[int]:
