@@ -77,6 +77,15 @@ def to_fp8_xor(x, y, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def row_sums(x, y, BLOCK: tl.constexpr):
+    """Scheduled by the compiler: a reduction over lanes by DPP, and a comparison that selects."""
+    row = tl.program_id(0)
+    value = tl.load(x + row * BLOCK + tl.arange(0, BLOCK))
+    total = tl.sum(tl.exp2(value), axis=0)
+    tl.store(y + row, tl.where(total > 1.0, 1.0 / total, total))
+
+
+@triton.jit
 def convert_pair(x, y, BLOCK: tl.constexpr, ASM: tl.constexpr):
     """$0 = ASM of one fp32: the place to plant hazards in inline assembly."""
     index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
