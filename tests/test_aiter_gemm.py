@@ -107,6 +107,16 @@ def test_many_tiles_with_a_tail_each_way(name):
     assert identical(run_prebuilt_gemm(*operands(shape), kernel=name).c, reference_output(generate_input(shape, 0)))
 
 
+@pytest.mark.parametrize("name", ["32x128", "160x256", "256x256"])
+def test_no_race_and_no_uninitialised_read_is_reported(name):
+    kernel = next(kernel for kernel in PRESHUFFLED if kernel.short_name.endswith(f"_{name}"))
+    shape = Shape(kernel.tile_m - 3, kernel.tile_n, 768)
+    names = ("a_q", "a_scale_sh", "b_shuffle", "b_scale_sh")
+    inputs = dict(zip(names, operands(shape), strict=True))
+    done = emulate_plan(build_gemm_stage(shape, name), inputs, races=True, poison=True)
+    assert done.findings == [] and identical(done.c, reference_output(generate_input(shape, 0)))
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.shape))
 @pytest.mark.parametrize("variant", ["reference", "quant_shuffle_asm"])
 def test_the_variants_are_exact_on_the_tasks_shapes(case, variant):
