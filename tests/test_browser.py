@@ -140,6 +140,8 @@ def open_and_run(browser, lab: str, name: str) -> list[dict]:
 
 def screenshot(browser, name: str) -> Path:
     """The whole notebook on one picture."""
+    browser.set_window_size(WIDTH, 1000)  # one can scroll past the end by a window's height
+    time.sleep(0.5)
     height = browser.execute_script("""
         const panel = window.jupyterapp.shell.currentWidget.node;
         const outer = panel.querySelector('.jp-WindowedPanel-outer') || panel.querySelector('.jp-Notebook');

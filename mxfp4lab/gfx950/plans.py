@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -51,14 +52,17 @@ class Emulation:
             for r in self.launches
         ]
 
-    def _verdict(self) -> str:
-        shown = "; ".join(dict.fromkeys(str(finding) for finding in self.findings[:SHOWN_FINDINGS]))
-        more = len(self.findings) - SHOWN_FINDINGS
-        return (shown + (f"; and {more} more" if more > 0 else "")) or "none"
+    def _said(self) -> list[str]:
+        """Findings in words, each once; a notebook cell is called so, whatever file name it was compiled under."""
+        said = [re.sub(r"\(\d+\.py:(\d+)\)", r"(cell, line \1)", str(finding)) for finding in self.findings]
+        shown = list(dict.fromkeys(said))
+        more = len(shown) - SHOWN_FINDINGS
+        return shown[:SHOWN_FINDINGS] + ([f"and {more} more"] if more > 0 else [])
 
     def __str__(self) -> str:
         table = display.text_table(EMULATION_HEADERS, self.rows())
-        return f"Emulated: C {list(self.c.shape)}, no time\n{table}\nfindings: {self._verdict()}"
+        findings = "\n".join(["findings: none"] if not self.findings else ["findings:", *self._said()])
+        return f"Emulated: C {list(self.c.shape)}, no time\n{table}\n{findings}"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(str(self))
@@ -67,7 +71,8 @@ class Emulation:
         word = display.badge("no findings", "good")
         if self.findings:
             word = display.badge(f"{len(self.findings)} findings", "bad")
-        marks = f"{display.badge('emulated', 'emulated')} {word} {display.escape(self._verdict())}"
+        marks = f"{display.badge('emulated', 'emulated')} {word}"
+        marks += "".join(f"<div>{display.escape(text)}</div>" for text in self._said())
         body = display.table(EMULATION_HEADERS, self.rows())
         title = f"Emulated: C {list(self.c.shape)}, no time"
         return display.card(title, f'{body}<div style="margin-top:6px">{marks}</div>')
