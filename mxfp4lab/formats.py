@@ -196,6 +196,9 @@ def quantize_mxfp4(
     _require("scale_mode", scale_mode, SCALE_MODES)
     _require("rounding", rounding, ROUNDINGS)
     _require("nonfinite", nonfinite, NONFINITE)
+    if not isinstance(x, torch.Tensor) or x.layout != torch.strided or x.is_meta:
+        kind = f"{x.layout} tensor on {x.device}" if isinstance(x, torch.Tensor) else type(x).__name__
+        raise ValueError(f"x is a {kind}; it must be a dense torch tensor with contents")
     if x.dim() == 0 or x.shape[-1] == 0 or x.shape[-1] % 2:
         raise ValueError(f"x has shape {tuple(x.shape)}; its last dimension must be even and at least 2")
     if x.dtype not in _EXACT_INPUTS:

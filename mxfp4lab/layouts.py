@@ -11,6 +11,7 @@ The three forms of each map are equal; the closed forms take Python integers, nu
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 SCALE_ROW_PAD = 256
@@ -30,6 +31,19 @@ def padded_scale_shape(rows: int, cols: int) -> tuple[int, int]:
         if value < 1:
             raise ValueError(f"{name}={value} must be at least 1")
     return -(-rows // SCALE_ROW_PAD) * SCALE_ROW_PAD, -(-cols // SCALE_COL_PAD) * SCALE_COL_PAD
+
+
+def _check_indices(**indices: object) -> None:
+    """Integers from 0, arrays or tensors of integers: anything else would give an offset all the same."""
+    for name, value in indices.items():
+        if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+            if value < 0:
+                raise ValueError(f"{name}={value} must be at least 0")
+        elif isinstance(value, np.ndarray):
+            if value.dtype.kind not in "iu":
+                raise ValueError(f"{name} is an array of {value.dtype}; it must hold integers")
+        elif not isinstance(value, torch.Tensor) or value.is_floating_point() or value.is_complex():
+            raise ValueError(f"{name}={value!r} must be an integer, or an array or a tensor of integers")
 
 
 def _check_padded_cols(padded_cols: int) -> None:
@@ -56,6 +70,7 @@ def e8m0_offset(row, col, padded_cols: int):
         ValueError: if `padded_cols` is not a positive multiple of 8.
     """
     _check_padded_cols(padded_cols)
+    _check_indices(row=row, col=col)
     return (
         (row // 32) * (32 * padded_cols)
         + (col // 8) * 256
@@ -73,6 +88,7 @@ def e8m0_position(offset, padded_cols: int):
         ValueError: if `padded_cols` is not a positive multiple of 8.
     """
     _check_padded_cols(padded_cols)
+    _check_indices(offset=offset)
     group, rest = offset // (32 * padded_cols), offset % (32 * padded_cols)
     row = group * 32 + (rest % 2) * 16 + (rest // 4) % 16
     col = (rest // 256) * 8 + ((rest // 2) % 2) * 4 + (rest // 64) % 4
@@ -149,6 +165,7 @@ def weight_offset(row, byte_col, k_bytes: int):
         ValueError: if `k_bytes` is not a positive multiple of 32.
     """
     _check_weight_bytes(k_bytes)
+    _check_indices(row=row, byte_col=byte_col)
     return (row // 16) * (16 * k_bytes) + (byte_col // 16) * 256 + (row % 16) * 16 + byte_col % 16
 
 
@@ -159,6 +176,7 @@ def weight_position(offset, k_bytes: int):
         ValueError: if `k_bytes` is not a positive multiple of 32.
     """
     _check_weight_bytes(k_bytes)
+    _check_indices(offset=offset)
     group, rest = offset // (16 * k_bytes), offset % (16 * k_bytes)
     return group * 16 + (rest // 16) % 16, (rest // 256) * 16 + rest % 16
 

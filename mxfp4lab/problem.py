@@ -48,7 +48,10 @@ def generate_input(
     shape = parse_shape(shape)
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise ValueError(f"seed={seed!r} must be an integer 0 <= seed < 2^63")
-    generator = torch.Generator(device=device)
+    try:
+        generator = torch.Generator(device=device)
+    except (RuntimeError, TypeError):
+        raise ValueError(f"device={device!r}: torch has no generator for it here; cpu always works") from None
     generator.manual_seed(seed)
     a = torch.randn((shape.m, shape.k), dtype=torch.bfloat16, device=device, generator=generator)
     b = torch.randn((shape.n, shape.k), dtype=torch.bfloat16, device=device, generator=generator)
@@ -64,6 +67,7 @@ def input_from(
         ValueError: if a or b is not 2-d bf16, their K differ, or the shape is refused by `parse_shape`.
     """
     for name, tensor in (("a", a), ("b", b)):
+        _require_tensor(name, tensor)
         if tensor.dim() != 2 or tensor.dtype != torch.bfloat16:
             raise ValueError(f"{name} is {tensor.dtype} with shape {tuple(tensor.shape)}; it must be 2-d bfloat16")
     if a.shape[1] != b.shape[1]:
@@ -84,7 +88,14 @@ def input_dict(
     return dict(zip(INPUT_NAMES, generate_input(shape, seed, device), strict=True))
 
 
+def _require_tensor(name: str, value: object) -> None:
+    if not isinstance(value, torch.Tensor):
+        raise ValueError(f"{name} is a {type(value).__name__}; it must be a torch tensor")
+
+
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.element_size() != 1:
+        raise ValueError(f"packed operands and scales are one byte an element, not {tensor.dtype}")
     return tensor if tensor.dtype == torch.uint8 else tensor.view(torch.uint8)
 
 
@@ -126,6 +137,8 @@ def reference_gemm(
     Raises:
         ValueError: if shapes do not fit together.
     """
+    for name, tensor in (("a", a), ("b_q", b_q), ("b_scale_sh", b_scale_sh)):
+        _require_tensor(name, tensor)
     if a.dim() != 2 or b_q.dim() != 2 or a.shape[1] != 2 * b_q.shape[1]:
         raise ValueError(f"a has shape {tuple(a.shape)} and b_q {tuple(b_q.shape)}; need [M, K] and [N, K // 2]")
     b_bytes = unshuffle_weight(_bytes(b_q)) if shuffled else _bytes(b_q)
@@ -213,8 +226,12 @@ def check_output(c: torch.Tensor, ref: torch.Tensor, rtol: float = RTOL, atol: f
     Returns:
         An `OutputCheck`; a wrong shape or dtype is a verdict, not an exception.
     """
+    _require_tensor("ref", ref)
     if not isinstance(c, torch.Tensor):
         return OutputCheck(False, False, 0.0, math.nan, ref.numel(), None, f"not a tensor but {type(c).__name__}")
+    if c.is_meta or c.layout != torch.strided or c.is_complex() or c.dtype == torch.bool:
+        message = f"a {c.dtype} tensor ({c.layout}) on {c.device} where a dense {ref.dtype} tensor is expected"
+        return OutputCheck(False, False, 0.0, math.nan, ref.numel(), None, message)
     if c.shape != ref.shape:
         message = f"shape {tuple(c.shape)} where {tuple(ref.shape)} is expected"
         return OutputCheck(False, False, 0.0, math.nan, ref.numel(), None, message)

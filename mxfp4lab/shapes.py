@@ -161,7 +161,9 @@ def parse_shape(value: object) -> Shape:
     """
     triple = value.as_tuple if isinstance(value, Shape) else _numbers_of(value)
     if triple is None:
-        raise ValueError(f"shape={value!r} is not a shape m,n,k; accepted forms: {ACCEPTED_FORMS}")
+        shown = repr(value)
+        shown = shown if len(shown) <= 80 else shown[:77] + "..."
+        raise ValueError(f"shape={shown} is not a shape m,n,k; accepted forms: {ACCEPTED_FORMS}")
     errors = shape_errors(*triple)
     if errors:
         raise ValueError(f"shape={value!r}: {'; '.join(errors)}; accepted forms: {ACCEPTED_FORMS}")

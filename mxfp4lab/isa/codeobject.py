@@ -97,6 +97,8 @@ def open_code_object(source: str | Path | bytes) -> CodeObject:
                 data = file.read(MAX_BYTES + 1)
         except OSError as error:
             raise IsaError(f"{path}: {error.strerror or error}") from None
+        except (TypeError, ValueError):
+            raise IsaError(f"source: {source!r} is no path of a code object") from None
     if len(data) > MAX_BYTES:
         raise IsaError(f"{path}: larger than {MAX_BYTES} bytes")
     try:

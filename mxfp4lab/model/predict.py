@@ -152,6 +152,8 @@ def model_from_document(document: Mapping[str, Any]) -> TimeModel:
     Raises:
         ValueError: if the document has another schema or misses a parameter.
     """
+    if not isinstance(document, Mapping):
+        raise ValueError(f"model document: a {type(document).__name__}; allowed: an object with schema {SCHEMA}")
     if document.get("schema") != SCHEMA:
         raise ValueError(f"model document: schema={document.get('schema')!r}; allowed: {SCHEMA}")
     try:
@@ -180,7 +182,9 @@ def load_document(path: Path | None = None) -> dict[str, Any]:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ValueError(f"path={str(path)!r}: no such model file") from None
-    except json.JSONDecodeError as error:
+    except OSError as error:
+        raise ValueError(f"path={str(path)!r}: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"path={str(path)!r}: not a model file: {error}") from None
 
 
@@ -202,6 +206,8 @@ def predict_counts(counts: Counts, shape: Shape | None = None, regime: str = "ha
     Raises:
         ValueError: if the regime is unknown, the shape is not that of the counts, or a count is negative or not finite.
     """
+    if not hasattr(counts, "launches"):
+        raise ValueError(f"counts: a {type(counts).__name__}; allowed: records.Counts, as gfx950.count_plan gives them")
     return stored_model().predict_counts(counts, shape, regime)
 
 

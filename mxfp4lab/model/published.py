@@ -104,6 +104,8 @@ def counts_from_row(row: Mapping[str, Any]) -> Counts:
     Raises:
         ValueError: if a column is missing, or is not a number.
     """
+    if not isinstance(row, Mapping):
+        raise ValueError(f"row: a {type(row).__name__}; allowed: a mapping of columns to values")
     number = _numbers(row)
     shape = Shape(*(int(number[name]) for name in ("m", "n", "k")))
     split_k = int(number["split_k"])
@@ -198,6 +200,10 @@ def rows_from_file(path: Path | str) -> list[PublishedRow]:
             found = list(csv.DictReader(file))
     except OSError as error:
         raise ValueError(f"path={str(path)!r}: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"path={str(path)!r} is no csv file: {error}") from None
+    if not found:
+        raise ValueError(f"path={str(path)!r} holds no row; allowed: a header as in data/{COUNTS_FILE}, then rows")
     rows = []
     for line, row in enumerate(found, 2):
         try:

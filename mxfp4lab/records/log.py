@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mxfp4lab.records.trial import SCHEMA, Trial
-from mxfp4lab.shapes import Shape
+from mxfp4lab.shapes import Shape, parse_shape
 
 MAX_LINE_BYTES = 4 << 20
 """A longer line is not one of ours (a trial with counts of three launches is about 3 kB)."""
@@ -51,7 +51,10 @@ def write_run_json(run_folder: Path, content: Mapping[str, Any]) -> Path:
     """
     path = Path(run_folder) / "run.json"
     try:
-        text = json.dumps({"schema": SCHEMA, **content}, indent=1, allow_nan=False) + "\n"
+        text = json.dumps({"schema": SCHEMA, **dict(content)}, indent=1, allow_nan=False) + "\n"
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RecordsError(f"{path}: content is no JSON object: {error}") from None
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
             raise RecordsError(f"{path} exists: a run is described once")
@@ -122,7 +125,7 @@ def _ends_with_newline(path: Path) -> bool:
         return handle.read(1) == b"\n"
 
 
-def read_trials(path: Path | str, shape: Shape | None = None) -> tuple[list[Trial], list[str]]:
+def read_trials(path: Path | str, shape: Shape | str | None = None) -> tuple[list[Trial], list[str]]:
     """Read one file of trials.
 
     Args:
@@ -134,6 +137,7 @@ def read_trials(path: Path | str, shape: Shape | None = None) -> tuple[list[Tria
         (trials in file order, of equal identity the last, and warnings: one line per kind of thing skipped).
     """
     path = Path(path)
+    shape = None if shape is None else parse_shape(shape)
     kept: dict[str, Trial] = {}
     skipped: dict[str, list[int]] = {}
     repeated = 0

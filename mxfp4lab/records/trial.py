@@ -344,6 +344,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _refuse_unknown(what: str, data: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    if not isinstance(data, Mapping):
+        raise ValueError(f"{what}: a {type(data).__name__} is not an object")
     unknown = [key for key in data if key not in known]
     if unknown:
         raise ValueError(f"{what}: unknown field {unknown[0]!r}")

@@ -146,6 +146,8 @@ def compile_plan(
     Raises:
         CompileError: the first launch that fails.
     """
+    if not hasattr(plan, "launches"):
+        raise CompileError(f"plan: a {type(plan).__name__}; allowed: a Plan, as build_plan makes it", "request")
     arch = arch or getattr(plan, "arch", "gfx950")
     kernels = tuple(compile_launch(launch, plan.buffers, arch, knobs=knobs, use_cache=use_cache)
                     for launch in plan.launches)  # fmt: skip

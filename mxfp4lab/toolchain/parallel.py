@@ -140,6 +140,8 @@ class _Board:
         self.waiting: dict[str, list[int]] = {}
         self.unsettled = set(range(len(plans)))
         for index, plan in enumerate(plans):
+            if not hasattr(plan, "launches"):
+                raise CompileError(f"plans[{index}]: a {type(plan).__name__}; allowed: Plans", "request")
             target = arch or getattr(plan, "arch", "gfx950")
             self.slots.append([self._slot(launch, plan, target, knobs) for launch in plan.launches])
             for job in self._jobs(index):

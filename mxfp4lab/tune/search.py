@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
+from os import PathLike
 from pathlib import Path
 
 from mxfp4lab.config import GemmConfig, runs_on
@@ -100,6 +101,8 @@ def tune(
     global _latest
     shape = parse_shape(shape)
     budget = parse_budget(budget)
+    if isinstance(variants, str) or not isinstance(variants, (Sequence, Set, type(None))):
+        raise TuneRequestError(f"variants={variants!r}; allowed: a list of names out of {', '.join(VARIANTS)}, or None")
     names = None if variants is None or set(variants) == set(VARIANTS) else tuple(variants)
     unknown = [name for name in names or () if name not in VARIANTS]
     if unknown or names == ():
@@ -107,8 +110,10 @@ def tune(
     for name, value, low in (("max_spills", max_spills, 0), ("verify", verify, 1)):
         if isinstance(value, bool) or not isinstance(value, int) or value < low:
             raise TuneRequestError(f"{name}={value!r}; allowed: a whole number from {low}")
-    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
-        raise TuneRequestError(f"workers={workers!r}; allowed: a whole number from 1, or None for one per core")
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= 1024):
+        raise TuneRequestError(f"workers={workers!r}; allowed: a whole number from 1 to 1024, or None for one per core")
+    if not isinstance(out, (str, PathLike, type(None))):
+        raise TuneRequestError(f"out={out!r}; allowed: a folder")
     if seed is None:
         seed = task_seed(shape) or 0
     elif isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
