@@ -33,6 +33,8 @@ def lint_source(source: str) -> list[Finding]:
     Args:
         source: text of the file.
     """
+    if not isinstance(source, str):
+        raise ValueError(f"source: a {type(source).__name__}; allowed: the text of a file")
     findings = [*server_refusals(source), *_header(source), *_literal_names(source)]
     try:
         tree = ast.parse(source)
@@ -41,6 +43,8 @@ def lint_source(source: str) -> list[Finding]:
                   for i, line in enumerate(source.splitlines(), 1) if _MAGIC.match(line)]  # fmt: skip
         findings += magics or [error(problem.lineno or 0, "syntax", f"is no Python: {problem.msg}")]
         return sorted(set(findings))
+    except (MemoryError, RecursionError):
+        return sorted({*findings, error(0, "syntax", "is no Python that can be read: nested too deeply")})
     except ValueError as problem:  # null bytes
         return sorted({*findings, error(0, "syntax", f"is no Python: {problem}")})
     findings += disguises(tree, source)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from mxfp4lab.plan import VARIANTS, default_config
 from mxfp4lab.shapes import Shape, parse_shape
 
 MAX_CANDIDATES = 16
+_PLAIN = re.compile(r'[^"\\\x00-\x1f\x7f\u2028\u2029]*')
 Choice = Pick | tuple[str, GemmConfig | Mapping[str, object] | None]
 
 
@@ -48,6 +50,10 @@ def export_submission(
         ValueError: no picks, a bad shape, variant, config or count, a variant that is no Triton variant, or a file that
             the lint refuses (with its lines).
     """
+    if not isinstance(picks, (Mapping, type(None))):
+        raise ValueError(f"picks: a {type(picks).__name__}; allowed: a mapping of shapes to (variant, config)")
+    if not isinstance(evidence, str):
+        raise ValueError(f"evidence={evidence!r} must be text")
     if not picks:
         raise ValueError("picks: at least one shape is needed")
     if isinstance(candidates, bool) or not isinstance(candidates, int) or not 1 <= candidates <= MAX_CANDIDATES:
@@ -65,6 +71,7 @@ def export_submission(
         if default is None
         else _pick(default, PROBE_SHAPES[6], arch)
     )
+    _require_plain(knobs or {}, evidence)
     recipe = build_recipe(chosen, fallback, arch)
     text = render(recipe, _about(chosen, evidence), knobs)
     refused = [finding for finding in lint_source(text) if finding.severity == "error"]
@@ -75,7 +82,19 @@ def export_submission(
     return text
 
 
+def _require_plain(knobs: Mapping[str, str], evidence: str) -> None:
+    """Text that comes out of records and notebooks stands in the file as text: it must not be able to end a string."""
+    for name, value in knobs.items():
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)) or not _PLAIN.fullmatch(str(value)):
+            raise ValueError(f"knobs: {name}={value!r}; allowed: a variable's name, and printable text without quotes")
+    for line in evidence.splitlines():
+        if not _PLAIN.fullmatch(line):
+            raise ValueError(f"evidence: {line[:80]!r}; allowed: printable text without double quotes and backslashes")
+
+
 def _pick(choice: Choice, shape: Shape, arch: str) -> Pick:
+    if not isinstance(choice, Pick) and not (isinstance(choice, tuple) and len(choice) == 2):
+        raise ValueError(f"picks: {choice!r} is no (variant, config)")
     variant, config = (choice.variant, choice.config) if isinstance(choice, Pick) else choice
     if variant not in VARIANTS:
         raise ValueError(f"variant={variant!r} is unknown; known: {', '.join(VARIANTS)}")
@@ -112,7 +131,11 @@ def write_file(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
-        part.write_text(text)
-        part.replace(path)
-    except OSError as error:
-        raise ValueError(f"path={str(path)!r} cannot be written: {error.strerror or error}") from None
+        try:
+            part.write_text(text)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:  # a NUL in the name is a ValueError
+        said = getattr(error, "strerror", None) or error
+        raise ValueError(f"path={str(path)!r} cannot be written: {said}") from None
