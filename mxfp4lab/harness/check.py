@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -65,6 +66,9 @@ def check_submission(
     _require("backend", backend, BACKENDS)
     _require("against", against, AGAINST)
     limit = case_lines.TIME_LIMITS_S[mode] if time_limit_s is None else time_limit_s
+    for name, value in (("time_limit_s", limit), ("memory_limit_bytes", memory_limit_bytes)):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise ValueError(f"{name}={value!r} must be a finite number")
     if not limit > 0:
         raise ValueError(f"time_limit_s={time_limit_s!r} must be positive")
     if memory_limit_bytes < 1 << 30:
@@ -79,7 +83,7 @@ def check_submission(
     todo = case_lines.with_secret(lines, case_lines.secret_seed())
     log = case_lines.Log.from_environment() if log is None else log
     launches = LaunchService(races)
-    limits = Limits(limit, memory_limit_bytes)
+    limits = Limits(limit, int(memory_limit_bytes))
     return _run(str(path), source, mode, _resolve_backend(backend), todo, against, limits, launches, log)
 
 
@@ -89,6 +93,8 @@ def _require(name: str, value: object, allowed: tuple[str, ...]) -> None:
 
 
 def _read(path: str | Path) -> bytes:
+    if not isinstance(path, (str, Path)):
+        raise ValueError(f"submission={path!r} is no path")
     file = Path(path)
     if not file.is_file():
         raise ValueError(f"submission={str(path)!r}: no such file")
@@ -219,7 +225,7 @@ def main(args: argparse.Namespace) -> int:
             cases_file=args.cases,
             against=args.against,
             time_limit_s=args.time_limit,
-            memory_limit_bytes=int(args.memory_limit * 2**30),
+            memory_limit_bytes=args.memory_limit * 2**30,
             races=args.report,
         )
     except case_lines.BadCases as error:
