@@ -6,6 +6,7 @@ import functools
 import numpy as np
 import pytest
 import torch
+from quantize_kernels import quantize_like_sliced
 
 from mxfp4lab.config import GemmConfig
 from mxfp4lab.formats import quantize_mxfp4
@@ -16,7 +17,6 @@ from mxfp4lab.plan import VARIANTS, build_plan
 from mxfp4lab.problem import INPUT_NAMES, generate_input, reference_gemm
 from mxfp4lab.shapes import Shape, parse_shape
 from mxfp4lab.toolchain import compile_kernel, compile_plan
-from tests.quantize_kernels import quantize_like_sliced
 
 TRITON_VARIANTS = [name for name, spec in VARIANTS.items() if not (spec.needs_aiter or spec.traits.hopper)]
 CONVERTS = ("sw_aiter", "sw_bits", "hw_f32", "hw_bf16")
