@@ -211,6 +211,10 @@ def test_load_to_lds_goes_to_m0_plus_lane():
     np.testing.assert_array_equal(lds[:16], data[:16])
     np.testing.assert_array_equal(lds[32:48], data[160:176])
     machine.exec((1 << 64) - 1)
+    before = lds.copy()
+    machine.s(124)[:] = 0x7FFFFFFF  # how a compiler drops a wave's data
+    machine.execute("global_load_lds_dword v[2:3], off")
+    np.testing.assert_array_equal(lds, before)
     machine.s(124)[:] = 1024 - 240
     with pytest.raises(LdsOutOfRange):
         machine.execute("global_load_lds_dword v[2:3], off")

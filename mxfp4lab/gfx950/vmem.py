@@ -26,6 +26,9 @@ ACCESS = re.compile(
 )
 
 
+_DROP = np.uint32(0x7FFFFFFF)
+
+
 class Target:
     """Address of a global or buffer instruction, decoded once.
 
@@ -214,7 +217,10 @@ def put_words(g: Group, n: int, words: np.ndarray, size: str, signed, d16, high)
 
 
 def _build_load_to_lds(instruction: Instruction, decoder: Decoder, nbytes: int) -> Step:
-    """A load whose data goes to LDS: lane l's to byte M0 + offset + l * max(bytes, 4)."""
+    """A load whose data goes to LDS: lane l's to byte M0 + offset + l * max(bytes, 4).
+
+    Compilers set M0 to 0x7fffffff where a wave's data is to be dropped: past any LDS, the hardware discards it.
+    """
     if instruction.mnemonic.startswith("buffer_"):
         target = Target(instruction, decoder, (0, 1, 2) if len(instruction.operands) == 3 else (1, 2, 3))
     else:
@@ -237,6 +243,9 @@ def _build_load_to_lds(instruction: Instruction, decoder: Decoder, nbytes: int) 
             else:
                 words[lanes] = gather(where.views, offsets[lanes], nbytes)
         place = g.S[124].astype(np.int64)[:, None] + lane
+        dropped = g.S[124] == _DROP
+        if g.any(dropped):
+            on = g.lanes() & ~dropped[:, None]
         lds_check(g, instruction, place, stride, on, lds_bytes, "store")
         if memory.observer.hooks:
             memory.observer.notify("lds", "store", instruction, g, None, place, stride, on, words)
