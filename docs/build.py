@@ -44,6 +44,7 @@ def main() -> int:
         shutil.copy(executed(notebook, options.smoke), source / "notebooks" / notebook.name)
     for page in [*(REPO / "docs").glob("*.md"), REPO / "docs" / "conf.py"]:
         shutil.copy(page, source / page.name)
+    shutil.copytree(REPO / "docs" / "_static", source / "_static")
     if (REPO / "docs" / "images").is_dir():
         shutil.copytree(REPO / "docs" / "images", source / "docs" / "images")
     for name, page in PAGES.items():

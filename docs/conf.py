@@ -14,7 +14,8 @@ html_theme = "furo"
 html_title = "mxfp4lab"
 html_copy_source = False
 html_show_sourcelink = False
-html_static_path: list[str] = []
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 
 nb_execution_mode = "off"  # notebooks come executed
 nb_ipywidgets_js: dict[str, dict[str, str]] = {}  # a page shows what papermill's run shows; no script from elsewhere
@@ -44,6 +45,8 @@ def _plain_marks(app, what, name, obj, options, lines):
     |C - ref| and *u8 mean themselves, not a substitution and emphasis; lines set in below one that ends with a colon
     are a table in plain text.
     """
+    if what == "property" and lines:  # else napoleon takes what stands before a colon for a type
+        lines[0] = lines[0].replace(": ", " - ", 1)
     found, inside = [], -1  # columns that the head of a plain table is set in, while inside one
     for i, line in enumerate(lines):
         indent = len(line) - len(line.lstrip())
