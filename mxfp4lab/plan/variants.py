@@ -72,7 +72,7 @@ def default_config(variant: str, shape: Shape | str, arch: str = "gfx950") -> Ge
     Raises:
         ValueError: unknown variant or bad shape.
     """
-    if variant not in VARIANTS:
+    if not isinstance(variant, str) or variant not in VARIANTS:
         raise ValueError(f"variant={variant!r} is unknown; known: {', '.join(VARIANTS)}")
     shape = parse_shape(shape)
     rows = 1 << (shape.m - 1).bit_length()
@@ -143,7 +143,7 @@ def build_plan(variant: str, config: GemmConfig | None, shape: Shape | str, arch
     Raises:
         ValueError: unknown variant, bad shape, or an invalid config, with every reason.
     """
-    if variant not in VARIANTS:
+    if not isinstance(variant, str) or variant not in VARIANTS:
         raise ValueError(f"variant={variant!r} is unknown; known: {', '.join(VARIANTS)}")
     shape = parse_shape(shape)
     if config is None:
