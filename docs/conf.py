@@ -18,6 +18,7 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 
 nb_execution_mode = "off"  # notebooks come executed
+nb_merge_streams = True
 nb_ipywidgets_js: dict[str, dict[str, str]] = {}  # a page shows what papermill's run shows; no script from elsewhere
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence"]
