@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mxfp4lab.config import GemmConfig, config_errors
+from mxfp4lab.config import DEFAULTS, GemmConfig, config_errors
 from mxfp4lab.export.formulas import Formula, Observation, always_equal, find_formula
 from mxfp4lab.plan import CodeObjectLaunch, Plan, Ref, TritonLaunch, build_plan
 from mxfp4lab.shapes import Shape
@@ -21,6 +21,7 @@ PROBE_SHAPES = tuple(Shape(*s) for s in (
     (1, 32, 64), (3, 96, 320), (4, 2880, 512), (8, 2112, 7168), (16, 3072, 1536), (33, 160, 192), (64, 7168, 2048),
     (100, 1056, 1088), (129, 544, 4160), (256, 2880, 512), (300, 416, 2112), (512, 4096, 8192), (1000, 1312, 960),
 ))  # fmt: skip
+_COUNTS = ("split_k", "num_warps", "num_stages", "waves_per_eu")
 PREBUILT = "gemm_a4w4_asm"
 _WORDS = ("quantize", "shuffle", "gemm", "reduce")
 _VARIED = tuple(name for name in GemmConfig.__dataclass_fields__ if "block" in name or name.startswith("tiles"))
@@ -115,7 +116,8 @@ def signature(plan: Plan) -> tuple:
     # aiter's own call clears C where it splits K, so that a fill of the output is not the caller's business.
     buffers = tuple((b.name, b.dtype, b.fill if b.role == "workspace" else None)
                     for b in plan.buffers if b.role != "input")  # fmt: skip
-    return launches, buffers, plan.output
+    # Where masks are always on they belong into the table, elsewhere they follow the shape.
+    return launches, buffers, plan.output, plan.config.masks
 
 
 def _entry(launch: TritonLaunch | CodeObjectLaunch) -> str:
@@ -190,6 +192,7 @@ class _Evidence:
         self._plan, self._arch = plan, arch
         self._groups: dict[tuple, list[list[Plan]]] = {}  # signature -> groups of plans of one config
         self._done: set[tuple[str, str]] = set()
+        self._explored: set[tuple[str, GemmConfig]] = set()  # picks that differ in sizes alone have one neighbourhood
 
     def add(self, pick: Pick, own: Plan) -> None:
         """Plan a pick, and its neighbours in the space of configs, on the probe shapes."""
@@ -197,7 +200,10 @@ class _Evidence:
             self._groups.setdefault(signature(own), []).append([own])
             return
         self._done.add((pick.variant, pick.config.config_id))
-        for config in [pick.config, *_neighbours(pick.config)]:
+        kind = (pick.variant, replace(pick.config, **{name: DEFAULTS[name] for name in (*_VARIED, *_COUNTS)}))
+        neighbours = [] if kind in self._explored else _neighbours(pick.config)
+        self._explored.add(kind)
+        for config in [pick.config, *neighbours]:
             by_signature: dict[tuple, list[Plan]] = {}
             if config is pick.config:
                 by_signature[signature(own)] = [own]
@@ -292,10 +298,10 @@ class _Evidence:
 def _neighbours(config: GemmConfig) -> Iterator[GemmConfig]:
     """Copies with one or two tile sizes changed, so that no two constants are always equal."""
     for index, name in enumerate(_VARIED):
-        for factor in (2, 4, 0.5):
+        other = _VARIED[(index + 1) % len(_VARIED)]
+        for factor in (2, 0.5):
             changed = replace(config, **{name: int(getattr(config, name) * factor)})
             yield changed
-            other = _VARIED[(index + 1) % len(_VARIED)]
             yield replace(changed, **{other: int(getattr(config, other) * 2)})
     for split in (2, 4):
         yield replace(config, split_k=split)
