@@ -197,9 +197,17 @@ def two_nodes():
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
-    cluster.wait_for_nodes()
+    for attempt in range(4):
+        cluster = Cluster()
+        try:
+            cluster.add_node(num_cpus=0, include_dashboard=False)
+            nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+            cluster.wait_for_nodes()
+            break
+        except Exception:  # a raylet waits 15 s for its helpers, which a busy machine may not grant
+            cluster.shutdown()
+            if attempt == 3:
+                raise
     ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
     yield cluster, nodes
     ray.shutdown()
