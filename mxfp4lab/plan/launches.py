@@ -173,6 +173,8 @@ def reduce_launch(config: GemmConfig, shape: Shape, split: int, offset_bits: int
 def launch(fn: Any, grid: tuple[int, int, int], pointers: list[tuple[str, Ref]], sizes: dict[str, int],
             constants: dict[str, Any], options: dict[str, int | str]) -> TritonLaunch:
     """A launch whose sizes go where the kernel wants them: run-time arguments or constants."""
+    if not hasattr(fn, "params"):
+        raise ValueError("TRITON_INTERPRET=1: kernels are interpreted and cannot be compiled; unset it")
     constexprs = {param.name for param in fn.params if param.is_constexpr}
     named: dict[str, Ref | int] = dict(pointers) | {key: value for key, value in sizes.items() if key not in constexprs}
     constants = {key: value for key, value in sizes.items() if key in constexprs} | constants
