@@ -86,6 +86,7 @@ def test_the_machine_code_folds_around_the_loop_and_can_be_searched():
     assert any("v_mfma" in text for text in found) and len(found) < len(compiled.kernels[1].program.instructions)
 
 
+@pytest.mark.slow
 def test_the_notebook_compiles_checks_and_exports_its_own_kernel(tmp_path):
     command = [sys.executable, "-W", "ignore", "-m", "papermill", str(NOTEBOOK), "out.ipynb", "--no-progress-bar"]
     command += ["-p", "out", str(tmp_path / "kept"), "-p", "smoke", "true"]
