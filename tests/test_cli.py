@@ -75,6 +75,7 @@ BAD = [
     (["tune", "--shape", "4,2880,512", "--budget", "0"], "budget='0'"),
     (["tune", "--shape", "4,2880,512", "--variants", "nonsense"], "variants='nonsense'"),
     (["tune", "--shape", "4,2880,512", "--workers", "none"], "workers='none'"),
+    (["tune", "--shape", "4,2880,512", "--workers", "1000000"], "workers='1000000'"),
     (["tune", "--shape", "4,2880,512", "--verify", "0"], "verify='0'"),
     (["tune", "--shape", "4,2880,512", "--out", __file__], "a file is in the way"),
     (["tune", "--shape", "4,2880,512", "--backend", "tpu"], "backend='tpu'"),

@@ -127,6 +127,7 @@ def test_budget_refuses(given: Any) -> None:
         ({"backend": "tpu"}, "backend='tpu'"),
         ({"workers": 0}, "workers=0"),
         ({"workers": True}, "workers=True"),
+        ({"workers": 1_000_000}, "workers=1000000"),
         ({"seed": -1}, "seed=-1"),
         ({"seed": 1.0}, "seed=1.0"),
         ({"verify": 0}, "verify=0"),

@@ -30,7 +30,7 @@ def main(args: argparse.Namespace) -> int:
     shape = parse_shape(args.shape)
     from mxfp4lab.notebook import Progress, kinds
     from mxfp4lab.plan import VARIANTS
-    from mxfp4lab.tune import tune
+    from mxfp4lab.tune import max_workers, tune
 
     variants = kinds.names(VARIANTS).read("variants", args.variants)
     with quiet_stdout(args.json):
@@ -39,7 +39,7 @@ def main(args: argparse.Namespace) -> int:
             variants=variants,
             budget=args.budget,
             backend=args.backend,
-            workers=None if args.workers is None else whole_number("workers", args.workers, 1, 1024),
+            workers=None if args.workers is None else whole_number("workers", args.workers, 1, max_workers()),
             seed=seed_from(args, shape),
             out=kinds.folder().read("out", args.out),
             max_spills=whole_number("max-spills", args.max_spills, 0, 10_000),

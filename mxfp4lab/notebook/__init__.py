@@ -46,6 +46,12 @@ def _variants() -> tuple[str, ...]:
     return tuple(VARIANTS)
 
 
+def _workers() -> Parameter:
+    from mxfp4lab.tune import max_workers
+
+    return kinds.whole(1, max_workers(), "processes that compile; auto: one per core", auto=True)
+
+
 def _budget() -> Parameter:
     from mxfp4lab.tune import parse_budget
     from mxfp4lab.tune.budget import ALLOWED
@@ -59,7 +65,7 @@ STANDARD: dict[str, Any] = {
     "variants": lambda: kinds.names(_variants(), "which implementations are searched: all, or names"),
     "budget": lambda: _budget(),
     "backend": kinds.choice(("auto", "emulator", "gpu"), "auto: the GPU if there is one, else the emulator"),
-    "workers": kinds.whole(1, 1024, "processes that compile; auto: one per core", auto=True),
+    "workers": lambda: _workers(),
     "seed": kinds.whole(0, 2**63 - 1, "seed of the task's inputs; auto: the task's own for the shape", auto=True),
     "out": kinds.folder("where records, figures and the submission go"),
     "smoke": kinds.switch("true: the smallest run that touches everything"),

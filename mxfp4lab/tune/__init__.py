@@ -5,7 +5,7 @@ is where a GPU is attached. Without a GPU the outcome is a pick (modelled time, 
 machine code); a winner needs a clock.
 """
 
-from mxfp4lab.tune.budget import Budget, parse_budget
+from mxfp4lab.tune.budget import Budget, max_workers, parse_budget
 from mxfp4lab.tune.executors import BACKENDS, Comparison, Executor, open_executor
 from mxfp4lab.tune.funnel import STAGES, Funnel
 from mxfp4lab.tune.instruments import Check, Instruments, Verifier, real_instruments
@@ -42,6 +42,7 @@ __all__ = [
     "Verifier",
     "enumerate_space",
     "latest",
+    "max_workers",
     "open_executor",
     "parse_budget",
     "real_instruments",

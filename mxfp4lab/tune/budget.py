@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,11 @@ MAX_SECONDS = 7 * 86_400.0
 # rest around the best.
 SURVEY_SHARE, SPACE_SHARE = 0.35, 0.75
 SURVEY_WITHOUT_LIMIT = 60
+
+
+def max_workers() -> int:
+    """Most compile processes that a request may ask for: twice the cores, at least 8. Each takes about 300 MB."""
+    return max(8, 2 * (os.cpu_count() or 1))
 
 
 @dataclass(frozen=True)

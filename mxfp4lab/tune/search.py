@@ -10,7 +10,7 @@ from mxfp4lab.config import GemmConfig, runs_on
 from mxfp4lab.paths import REPO_ROOT
 from mxfp4lab.plan import VARIANTS
 from mxfp4lab.shapes import Shape, parse_shape, task_seed
-from mxfp4lab.tune.budget import Budget, parse_budget
+from mxfp4lab.tune.budget import Budget, max_workers, parse_budget
 from mxfp4lab.tune.executors import Executor, open_executor
 from mxfp4lab.tune.instruments import Instruments, real_instruments
 from mxfp4lab.tune.result import TuneResult
@@ -110,8 +110,11 @@ def tune(
     for name, value, low in (("max_spills", max_spills, 0), ("verify", verify, 1)):
         if isinstance(value, bool) or not isinstance(value, int) or value < low:
             raise TuneRequestError(f"{name}={value!r}; allowed: a whole number from {low}")
-    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= 1024):
-        raise TuneRequestError(f"workers={workers!r}; allowed: a whole number from 1 to 1024, or None for one per core")
+    most = max_workers()
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= most):
+        raise TuneRequestError(
+            f"workers={workers!r}; allowed here: a whole number from 1 to {most}, or None for one per core"
+        )
     if not isinstance(out, (str, PathLike, type(None))):
         raise TuneRequestError(f"out={out!r}; allowed: a folder")
     if seed is None:
