@@ -9,7 +9,7 @@ import nbformat
 import pytest
 from toolchain_kernels import copy_doubled
 
-from mxfp4lab.gfx950 import emulate_plan
+from mxfp4lab.gfx950 import count_plan, emulate_plan
 from mxfp4lab.model import predict
 from mxfp4lab.notebook.isa_view import isa_view
 from mxfp4lab.paths import REPO_ROOT
@@ -64,7 +64,7 @@ def test_every_object_says_in_text_what_its_html_says():
     compiled, inputs = compile_plan(plan), input_dict(plan.shape, 1)
     done = emulate_plan(compiled, inputs, workgroups=[0])
     verdict = check_output(done.c, reference_gemm(inputs["a"], inputs["b_q"], inputs["b_scale_sh"]))
-    for shown in (plan, compiled, done, verdict, predict(compiled), isa_view(compiled)):
+    for shown in (plan, compiled, done, verdict, predict(compiled), isa_view(compiled), count_plan(compiled)):
         html, text = shown._repr_html_(), str(shown)
         seen = re.sub(r"<[^>]*>", " ", html).replace("&lt;", "<").replace("&gt;", ">").replace("&#x27;", "'")
         numbers = set(re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])", text))

@@ -7,7 +7,38 @@ from typing import TYPE_CHECKING
 from mxfp4lab import display
 
 if TYPE_CHECKING:
-    from mxfp4lab.records.trial import Trial
+    from mxfp4lab.records.trial import Counts, Trial
+
+COUNT_HEADERS = (
+    "kernel", "workgroups", "waves each", "VALU", "MFMA", "convert", "memory", "LDS", "scalar", "barriers",
+    "KiB read", "KiB written", "VGPRs", "spilled", "waves per SIMD",
+)  # fmt: skip
+
+
+def counts_title(counts: Counts) -> str:
+    """What a card of counts is headed with."""
+    split = f", split-K {counts.split_k}" if counts.split_k > 1 else ""
+    return f"Counts of {counts.shape}{split}"
+
+
+def count_rows(counts: Counts) -> list[list[object]]:
+    """A row per launch, under `COUNT_HEADERS`."""
+    return [
+        [
+            c.name, c.workgroups, c.waves_per_workgroup, *map(_count, (
+                c.valu_per_wave, c.mfma_per_wave, c.convert_per_wave, c.vmem_per_wave, c.lds_per_wave,
+                c.scalar_per_wave, c.barriers_per_wave,
+            )),
+            round(c.load_bytes_per_workgroup / 1024, 1), round(c.store_bytes_per_workgroup / 1024, 1),
+            c.vgprs, c.spilled_vgprs, c.occupancy_waves_per_simd,
+        ]
+        for c in counts.launches
+    ]  # fmt: skip
+
+
+def _count(value: float) -> int | float:
+    """Whole where every wave executes as much."""
+    return int(value) if value == int(value) else round(value, 1)
 
 
 def trial_lines(trial: Trial) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from mxfp4lab import display
-from mxfp4lab.records.show import trial_lines
+from mxfp4lab.records.show import COUNT_HEADERS, count_rows, counts_title, trial_lines
 from mxfp4lab.shapes import Shape
 
 SCHEMA = 1
@@ -143,6 +143,17 @@ class Counts:
             split_k=_int("Counts.split_k", data.get("split_k", 1)),
             partial_bytes=_int("Counts.partial_bytes", data.get("partial_bytes", 0)),
         )
+
+    def __str__(self) -> str:
+        return f"{counts_title(self)}\n{display.text_table(COUNT_HEADERS, count_rows(self))}"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        body = display.table(COUNT_HEADERS, count_rows(self), "Executed by one wave; KiB by one workgroup.")
+        mark = display.badge("emulated", "emulated")
+        return display.card(counts_title(self), f'{body}<div style="margin-top:6px">{mark}</div>')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
