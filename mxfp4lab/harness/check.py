@@ -215,7 +215,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run `check` for parsed arguments; returns the exit code: 0, 112, 111, 113 or 2."""
+    """Run `check` for parsed arguments; returns the exit code: 0, 112, 111, 113 or 2.
+
+    The codes are the task's, with one difference: its script ends a failed ranked run with 0, this one with 112.
+    """
+    from mxfp4lab.cli.common import answer
+
     try:
         report = check_submission(
             args.submission,
@@ -234,12 +239,8 @@ def main(args: argparse.Namespace) -> int:
         return _refuse(args, error, case_lines.EXIT_NO_LOG)
     except ValueError as error:
         return _refuse(args, error, case_lines.EXIT_BAD_REQUEST)
-    if args.json:
-        print(json.dumps(report.to_dict()))
-    else:
-        print(report.summary())
-        if args.report:
-            print(report.kernel_report())
+    text = report.summary() + (f"\n{report.kernel_report()}" if args.report else "")
+    answer(args, report.to_dict(), text)
     return report.exit_code
 
 
