@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from tune_fakes import SMALL, FakeGpu, Kernel, Tools, identities, search
 from mxfp4lab import records, tune
 from mxfp4lab.config import DEFAULTS, GemmConfig, config_errors
 from mxfp4lab.gfx950 import OutOfBounds
-from mxfp4lab.plan import known_configs
+from mxfp4lab.plan import VARIANTS, known_configs
 from mxfp4lab.records import Counts, Status
 from mxfp4lab.shapes import TASK_SHAPES, Shape
 from mxfp4lab.toolchain import CompileError
@@ -151,13 +152,24 @@ def test_a_search_ends_in_the_best_config_that_verifies(tmp_path: Path) -> None:
     best = result.ranked()[0]
     assert result.pick is not None and result.winner is None and result.pick.word == "pick"
     assert result.pick.config == best.candidate.config and result.pick.verified == "emulated"
-    assert [entry.predicted_us for entry in result.ranked()] == sorted(e.predicted_us for e in result.ranked())
+    times = [round(entry.predicted_us, 2) for entry in result.ranked()]
+    assert times == sorted(times)
     assert result.funnel.left["tried"] == 40 == len(tools.compiled) - len(tools.emulated)
     assert result.funnel.left["verified"] == 3
     statuses = Counter((t.evidence.value, t.status.value) for t in rows(tmp_path))
     assert statuses[("modelled", "ok")] == 40 and statuses[("emulated", "ok")] == 3
     run = json.loads((result.folder / "run.json").read_text())
     assert run["parameters"]["shape"] == "4x2880x512" and run["environment"]["packages"]
+
+
+def test_of_equal_times_the_config_nearest_to_the_default_is_preferred(tmp_path: Path) -> None:
+    tools = Tools()
+    tools.predict = lambda counts: SimpleNamespace(
+        predicted_us=5.0, interval=(4.0, 6.0), terms={"floor": 5.0}, model_version="fake-1", extrapolated=False
+    )
+    result = search(tmp_path, tools, budget=200)
+    best = result.ranked()[0].candidate
+    assert best.distance == 0 and best.config == VARIANTS[best.variant].default_config(SMALL)
 
 
 def test_after_a_survey_the_budget_goes_to_variants_within_reach(tmp_path: Path) -> None:

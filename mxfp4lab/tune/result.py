@@ -42,11 +42,15 @@ class Entry:
 
     @property
     def rank_key(self) -> tuple[float, int, str, str]:
-        """Best first: measured time if there is one, else predicted; of equals the simpler config."""
+        """Best first: measured time if there is one, else predicted; of equals the nearest to the variant's default.
+
+        Times are equal where they round to the same hundredth of a microsecond: neither a clock nor the model tells
+        more.
+        """
         time = self.latency_us if self.latency_us is not None else self.predicted_us
         assert time is not None
-        config = self.candidate.config
-        return (round(time, 3), len(config.changes()), self.candidate.variant, config.config_id)
+        of = self.candidate
+        return (round(time, 2), of.distance, of.variant, of.config.config_id)
 
     @property
     def evidence(self) -> Evidence:

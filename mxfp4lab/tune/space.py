@@ -73,6 +73,8 @@ class Candidate:
         prior_us: only for the order of work, see `prior`.
         plan: built from variant and config.
         kernel_hash: of the plan; two candidates with equal hashes are the same machine code.
+        distance: axes on which it differs from its variant's default for the shape; of equal times the nearer one is
+            preferred, since the default may know what a model does not see.
     """
 
     variant: str
@@ -81,6 +83,7 @@ class Candidate:
     prior_us: float
     plan: Plan
     kernel_hash: str
+    distance: int = 0
 
 
 @dataclass(frozen=True)
@@ -176,6 +179,7 @@ def judge(
     planned = {} if planned is None else planned
     seen = set(seen)
     fresh: dict[str, Candidate] = {}
+    defaults: dict[str, dict] = {}
     refused: list[Refused] = []
     total = duplicates = 0
     for variant, config, origins in proposals:
@@ -193,7 +197,11 @@ def judge(
                 first = fresh[digest]
                 fresh[digest] = replace(first, origins=tuple(dict.fromkeys([*first.origins, *origins])))
             continue
-        fresh[digest] = Candidate(variant, config, origins, prior_us(variant, config, shape), plan, digest)
+        if variant not in defaults:
+            defaults[variant] = VARIANTS[variant].default_config(shape, arch).to_dict()
+        distance = sum(value != defaults[variant][name] for name, value in config.to_dict().items())
+        prior = prior_us(variant, config, shape)
+        fresh[digest] = Candidate(variant, config, origins, prior, plan, digest, distance)
     return Space(total, tuple(_take_turns(fresh.values())), tuple(refused), duplicates)
 
 
