@@ -12,6 +12,7 @@ from toolchain_kernels import copy_doubled
 from mxfp4lab.gfx950 import count_plan, emulate_plan
 from mxfp4lab.model import predict
 from mxfp4lab.notebook.isa_view import isa_view
+from mxfp4lab.notebook.submission import submission
 from mxfp4lab.paths import REPO_ROOT
 from mxfp4lab.plan import build_plan
 from mxfp4lab.plan.own import own_launch, own_plan
@@ -84,6 +85,15 @@ def test_the_machine_code_folds_around_the_loop_and_can_be_searched():
     assert "tl.dot_scaled(" in html and "gemm.py:" in str(view)
     found = [line.text for _, lines in isa_view(compiled, find="v_mfma").sections() for line in lines]
     assert any("v_mfma" in text for text in found) and len(found) < len(compiled.kernels[1].program.instructions)
+
+
+@pytest.mark.parametrize(
+    "line, said", [("a.py --chek", "--chek"), ("a.txt", "'a.txt' is no .py file"), ("", "path"), ("'a.py", "quotation")]
+)
+def test_a_mistyped_magic_says_how_it_is_used(line, said):
+    with pytest.raises(ValueError, match=said) as error:
+        submission(line, "x = 1")
+    assert "usage: %%submission FILE.py" in str(error.value)
 
 
 @pytest.mark.slow

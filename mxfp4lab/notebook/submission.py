@@ -20,10 +20,12 @@ from mxfp4lab import display as look
 from mxfp4lab.notebook.card import shown_path
 from mxfp4lab.paths import REPO_ROOT
 
+USAGE = "%%submission FILE.py [--shape M,N,K] [--mode MODE] [--backend BACKEND] [--check]"
+
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> None:  # type: ignore[override]
-        raise ValueError(f"%%submission: {message}")
+        raise ValueError(f"%%submission: {message}; usage: {USAGE}")
 
 
 class SubmissionCard:
@@ -115,7 +117,14 @@ def _options(line: str) -> argparse.Namespace:
     parser.add_argument("--mode", default="test")
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--check", action="store_true")
-    return parser.parse_args(shlex.split(line))
+    try:
+        words = shlex.split(line)
+    except ValueError as problem:
+        raise ValueError(f"%%submission: {problem}; usage: {USAGE}") from None
+    options = parser.parse_args(words)
+    if not options.path.endswith(".py"):
+        raise ValueError(f"%%submission: {options.path!r} is no .py file; usage: {USAGE}")
+    return options
 
 
 def load_ipython_extension(shell: Any) -> None:
