@@ -34,6 +34,7 @@ _SAME_MEMORY = {
 }  # fmt: skip
 _LOOKUPS = {"get", "setdefault", "pop", "popitem"}
 _STORES = {"append", "add", "setdefault", "update", "extend", "insert", "appendleft", "__setitem__"}
+_BACKGROUND_CALLS = {"Thread", "Process", "Timer", "submit", "apply_async", "run_in_executor", "create_task"}
 _CACHING = {"cache", "lru_cache", "functools.cache", "functools.lru_cache", "cached", "memoize", "cachetools.cached"}
 
 
@@ -348,6 +349,9 @@ class _Body:
         everything = NOTHING
         for value in [*arguments, *named.values()]:
             everything = everything | value
+        if last in _BACKGROUND_CALLS and everything.computed:
+            said = f"{last} hands the inputs to another thread or process: C must be computed inside the timed call"
+            self._flow.report(node.lineno, "outside-call", said)
         if isinstance(node.func, ast.Name) and self._flow.function(node.func.id) is not None:
             return self._own_call(node, self._flow.function(node.func.id), arguments, named)
         if isinstance(node.func, ast.Attribute):
