@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from gfx950_machine import Machine
+from gfx950_machine import Machine, launch
 
 from mxfp4lab import formats
 from mxfp4lab.gfx950.convert import e2m1_codes
@@ -237,3 +237,57 @@ def test_plain_mfma(name, rows, k, kind):
             for i in range(per_lane):
                 matrix[:, lane % rows, per_lane * (lane // rows) + i] = values[which][:, lane, i]
     np.testing.assert_array_equal(result_matrix(machine, rows, 20), np.einsum("wik,wjk->wij", a, b) + 1)
+
+
+def test_shared_operands_are_decoded_again_once_their_registers_change():
+    mfma = "v_mfma_scale_f32_16x16x128_f8f6f4 {d}, v[{a}:{a3}], v[{b}:{b3}], {d}, v{s}, v{t} "
+    mfma += "op_sel_hi:[{h},0,0] cbsz:4 blgp:4"
+    rng = np.random.default_rng(8)
+    lines = []
+    for _ in range(60):
+        a, b = rng.choice([8, 12, 16, 20], 2, replace=False)
+        d = rng.choice([32, 36])
+        choice = rng.integers(0, 8)
+        if choice == 0:
+            lines.append(f"v_xor_b32_e32 v{rng.integers(8, 26)}, v3, v{rng.integers(8, 26)}")
+        elif choice == 1:
+            lines.append(f"v_swap_b32 v{rng.integers(8, 24)}, v{rng.integers(8, 24)}")
+        elif choice == 2:
+            lines.append(f"v_and_b32_e32 v{24 + rng.integers(0, 2)}, 0x7f7f7f7f, v{rng.integers(3, 8)}")
+        else:
+            lines.append(
+                mfma.format(d=f"v[{d}:{d + 3}]", a=a, a3=a + 3, b=b, b3=b + 3, s=24, t=25, h=rng.integers(0, 2))
+            )
+    machine = Machine(2)
+    start = rng.integers(0, 1 << 32, (26, 128), dtype=np.uint32)
+    start[24:] = rng.integers(0x7C, 0x80, (2, 128, 4), dtype=np.uint8).view(np.uint32)[..., 0]
+    for n in range(3, 26):
+        machine.v(n)[:] = start[n].reshape(2, 64)
+    machine.execute(*lines)  # one instruction at a time: nothing is shared
+    x, y = np.ascontiguousarray(start[3:]), np.zeros((8, 128), np.uint32)
+    body = ["s_load_dwordx4 s[4:7], s[0:1], 0x0", "v_lshlrev_b32_e32 v1, 2, v0"]
+    for n in range(3, 26):
+        body.append(f"global_load_dword v{n}, v1, s[4:5]")
+        body.append("v_add_u32_e32 v1, 0x200, v1")
+    body += [*(f"v_mov_b32_e32 v{n}, 0" for n in range(32, 40)), *lines, "v_lshlrev_b32_e32 v1, 2, v0"]
+    for n in range(32, 40):
+        body.append(f"global_store_dword v1, v{n}, s[6:7]")
+        body.append("v_add_u32_e32 v1, 0x200, v1")
+    launch("\n".join("\t" + line for line in body), x, y, threads=128)
+    np.testing.assert_array_equal(y.reshape(8, 2, 64), np.stack([machine.v(n) for n in range(32, 40)]))
+
+
+def test_rows_of_very_different_scale_stay_exact():
+    rng = np.random.default_rng(9)
+    machine = Machine(1)
+    for n in range(1, 9):
+        machine.v(n)[:] = rng.integers(0, 1 << 32, (1, 64), dtype=np.uint32)
+    row = rng.integers(-40, 40, (2, 16))  # along k a row's scales are close, from row to row they are not
+    scales = 127 + np.tile(row, (1, 4)).reshape(2, 1, 64) + rng.integers(0, 4, (2, 1, 64))
+    machine.v(9)[:], machine.v(10)[:] = scales[0], scales[1]
+    machine.execute(
+        "v_mfma_scale_f32_16x16x128_f8f6f4 v[16:19], v[1:4], v[5:8], 0, v9, v10 op_sel_hi:[0,0,0] cbsz:4 blgp:4"
+    )
+    exact = scaled_product(machine, 16, 128, 1, 5, *scales)
+    np.testing.assert_array_equal(result_matrix(machine, 16, 16), exact.astype(np.float32))
+    assert (exact.astype(np.float32) == exact).all()

@@ -7,7 +7,7 @@ row and only then looks where the waves go. An instruction that no table knows r
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -167,6 +167,8 @@ def _leaders(program: Program) -> set[int]:
 
 def _decode_block(program: Program, first: int, leaders: set[int], decoder: Decoder) -> Block:
     block = Block(first, first)
+    sharing = mfma.Sharing()
+    decoder = replace(decoder, sharing=sharing)
     at = first
     while True:
         if at >= len(program):
@@ -195,6 +197,7 @@ def _decode_block(program: Program, first: int, leaders: set[int], decoder: Deco
             block.target = instruction.target
             break
         step = build_step(instruction, decoder)
+        sharing.written(instruction)
         if decoder.wrap is not None:
             step = decoder.wrap(instruction, step)
         if step is not None:

@@ -86,8 +86,11 @@ def build_mfma(instruction: Instruction, decoder: Decoder) -> Step:
     a, b = (_planes(instruction, i, width, decoder) for i in (1, 2))
     add = _addend(instruction, results, decoder)
     if fp4:
-        scales = [_scale_bytes(instruction, i, decoder) for i in (0, 1)] if scaled else [None, None]
-        product = lambda g: _product_fp4(g, rows, a(g), b(g), *scales)  # noqa: E731
+        scales = [_scale_bytes(instruction, i, decoder) if scaled else None for i in (0, 1)]
+        sides = [Side(rows, planes, scale) for planes, scale in zip((a, b), scales, strict=True)]
+        if decoder.sharing is not None:
+            sides = [decoder.sharing.side(instruction, i, side) for i, side in enumerate(sides)]
+        product = lambda g: _product_fp4(g, *sides)  # noqa: E731
     else:
         to_float = _TO_FLOAT[kind]
         product = lambda g: _product(rows, to_float(_to_rows(a(g), rows)), to_float(_to_rows(b(g), rows)))  # noqa: E731
@@ -143,24 +146,96 @@ def _scale_bytes(instruction: Instruction, which: int, decoder: Decoder):
     return lambda g: g.U[n].view(np.uint8)[:, byte::4].astype(np.intp)
 
 
-def _product_fp4(g: Group, rows: int, a_planes, b_planes, a_scale, b_scale) -> np.ndarray:
+class Side:
+    """One operand of an FP4 product, decoded and scaled: A or B of one instruction, or of several that read the same.
+
+    Args:
+        rows: 16 or 32.
+        planes: closure giving the four register planes.
+        scale: closure giving the scale bytes, or None where there is no scale.
+    """
+
+    def __init__(self, rows: int, planes, scale) -> None:
+        self.rows, self.planes, self.scale = rows, planes, scale
+        self.uses, self.left = 1, 0
+        self._kept = None
+
+    def __call__(self, g: Group):
+        """(float32 [w, rows, k], least scale, greatest scale, widest range of scales along one row's k)."""
+        if self.left > 0:
+            self.left -= 1
+            result = self._kept
+            if not self.left:
+                self._kept = None
+            return result
+        result = self._compute(g)
+        self.left = self.uses - 1
+        if self.left:
+            self._kept = result
+        return result
+
+    def _compute(self, g: Group):
+        matrix = _decode(_to_rows(self.planes(g), self.rows))  # [w, rows, groups, 32]
+        shape = (g.w, self.rows, -1)
+        if self.scale is None:
+            return matrix.reshape(shape), 127, 127, 0
+        scale = self.scale(g).reshape(g.w, LANES // self.rows, self.rows)
+        top, bottom = scale.max(axis=1), scale.min(axis=1)
+        matrix *= _POWER32.take(scale.transpose(0, 2, 1)[..., None])
+        return matrix.reshape(shape), int(bottom.min()), int(top.max()), int((top - bottom).max())
+
+    def wide(self, g: Group) -> np.ndarray:
+        """The operand in float64, whatever its scales."""
+        matrix = _decode(_to_rows(self.planes(g), self.rows))
+        scale = self.scale(g).reshape(g.w, LANES // self.rows, self.rows)
+        return (matrix * _POWER64.take(scale.transpose(0, 2, 1)[..., None])).reshape(g.w, self.rows, -1)
+
+
+class Sharing:
+    """Operands that several matrix instructions of one block read while nobody writes their registers.
+
+    A GEMM multiplies each fragment of A with several of B: decoding it once is most of the work saved.
+    """
+
+    def __init__(self) -> None:
+        self._live: dict[tuple, tuple[Side, frozenset]] = {}
+
+    def side(self, instruction: Instruction, which: int, new: Side) -> Side:
+        """The side that an earlier instruction made of the same registers, or the new one."""
+        operands = [instruction.operands[1 + which], *instruction.operands[4 + which : 5 + which]]
+        selected = tuple(
+            instruction.modifier(name, default)[which] for name, default in (("op_sel", (0, 0)), ("op_sel_hi", (1, 1)))
+        )
+        key = (*((o.kind, o.index, o.width, o.value) for o in operands), selected, new.rows)
+        known = self._live.get(key)
+        if known is not None:
+            known[0].uses += 1
+            return known[0]
+        self._live[key] = new, frozenset().union(*(_registers(o) for o in operands))
+        return new
+
+    def written(self, instruction: Instruction) -> None:
+        """Forget what the instruction may overwrite: its first operand, of swaps the second too."""
+        changed = frozenset().union(
+            *(_registers(o) for o in instruction.operands[: 1 + ("swap" in instruction.mnemonic)])
+        )
+        if changed:
+            self._live = {key: entry for key, entry in self._live.items() if not entry[1] & changed}
+
+
+def _registers(operand) -> frozenset:
+    if operand.kind not in ("vgpr", "agpr"):
+        return frozenset()
+    return frozenset((operand.kind, n) for n in range(operand.index, operand.index + operand.width))
+
+
+def _product_fp4(g: Group, a: Side, b: Side) -> np.ndarray:
     """[w, rows, rows] sums of products; float32 where exact in it, else float64."""
-    w, groups = g.w, LANES // rows
-    a, b = (_decode(_to_rows(planes, rows)) for planes in (a_planes, b_planes))  # [w, rows, groups, 32]
-    if a_scale is None:
-        a, b = (x.reshape(w, rows, groups * 32) for x in (a, b))
-        return np.matmul(a, b.transpose(0, 2, 1))
-    sa, sb = a_scale(g), b_scale(g)
-    low = int(sa.min()) + int(sb.min())
-    high = int(sa.max()) + int(sb.max())
-    by_row = [s.reshape(w, groups, rows).transpose(0, 2, 1)[..., None] for s in (sa, sb)]
-    if high - low <= _EXACT_SPREAD and low > 254 - 100 and high < 254 + 100:
-        a *= _POWER32.take(by_row[0])
-        b *= _POWER32.take(by_row[1])
-    else:
-        a, b = a * _POWER64.take(by_row[0]), b * _POWER64.take(by_row[1])
-    a, b = (x.reshape(w, rows, groups * 32) for x in (a, b))
-    return np.matmul(a, b.transpose(0, 2, 1))
+    x, low_a, high_a, range_a = a(g)
+    y, low_b, high_b, range_b = b(g)
+    if range_a + range_b > _EXACT_SPREAD or low_a + low_b <= 254 - 100 or high_a + high_b >= 254 + 100:
+        x, y = a.wide(g), b.wide(g)
+    return np.matmul(x, y.transpose(0, 2, 1))
 
 
 def _decode(words: np.ndarray) -> np.ndarray:

@@ -38,6 +38,7 @@ class Decoder:
         flush32: float32 denormals are flushed (float mode).
         memory: the launch's memory; None only where no access is decoded.
         wrap: what checks put around the closure of an instruction.
+        sharing: matrix operands that instructions of the block that is being decoded share.
     """
 
     accum: int
@@ -45,6 +46,7 @@ class Decoder:
     flush32: bool = False
     memory: object = None
     wrap: Callable | None = None
+    sharing: object = None
 
 
 def check_modifiers(instruction: Instruction, allowed: tuple[str, ...] | frozenset[str] = ()) -> None:
