@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from mxfp4lab.isa.instruction import IsaError
+
 CLASSES: tuple[str, ...] = (
     "valu", "mfma", "convert", "salu", "smem", "vmem", "lds", "scratch", "barrier", "waitcnt", "branch", "nop",
 )  # fmt: skip
@@ -34,9 +36,9 @@ def classify(mnemonic: str) -> str:
     "vmem" global and buffer accesses, cache maintenance among them; "scratch" accesses to private memory.
 
     Raises:
-        ValueError: the mnemonic belongs to no class.
+        IsaError: the mnemonic belongs to no class.
     """
     for prefixes, name in _PREFIXES:
         if mnemonic.startswith(prefixes):
             return name
-    raise ValueError(f"mnemonic {mnemonic!r} belongs to no instruction class; known prefixes: v_ s_ ds_ global_ ...")
+    raise IsaError(f"mnemonic {mnemonic!r} belongs to no instruction class; known prefixes: v_ s_ ds_ global_ ...")

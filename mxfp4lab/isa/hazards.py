@@ -88,7 +88,8 @@ def find_hazards(program: Program) -> list[Hazard]:
                 found.append(_hazard(producer, consumer, waited, *worst))
             if producer.mnemonic in ("s_branch", "s_endpgm"):
                 break  # what stands above it does not fall through
-            waited += int(producer.operands[0].value) + 1 if producer.mnemonic == "s_nop" else 1
+            counted = producer.mnemonic == "s_nop" and producer.operands and producer.operands[0].kind == "const"
+            waited += int(producer.operands[0].value) + 1 if counted else 1
             back -= 1
     return found
 

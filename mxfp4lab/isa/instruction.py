@@ -33,7 +33,11 @@ ENCODING_SUFFIXES: tuple[str, ...] = ("_e64_dpp", "_e32", "_e64", "_dpp", "_sdwa
 
 
 class IsaError(ValueError):
-    """ISA text or a code object that cannot be read; the message says where and why."""
+    """ISA text or a code object that cannot be read; the message says where and why, in one line of bearable length."""
+
+    def __init__(self, message: str) -> None:
+        message = " ".join(message.splitlines())
+        super().__init__(message if len(message) <= 500 else f"{message[:380]} ... {message[-100:]}")
 
 
 @dataclass(frozen=True, slots=True)
