@@ -101,6 +101,17 @@ def test_what_is_harmless(body):
     assert not poisoned(START + body, written=100, lds=256)
 
 
+def test_what_is_written_is_kept_for_the_next_launch():
+    unwritten = np.ones(256, bool)
+    for line, left in (("global_store_dword v1, v0, s[4:5]", 0), ("global_load_dword v2, v1, s[4:5]", 0)):
+        memory = Memory()
+        x = memory.add("x", np.zeros(256, np.uint8), unwritten=unwritten)
+        y = memory.add("y", np.zeros(1024, np.uint8))
+        body = START + f"\t{line}\n" + STORE
+        assert not launch(kernel(body), (1,), [Pointer(x.base), Pointer(y.base)], memory, poison=True).findings
+        assert unwritten.sum() == left
+
+
 def test_lds_and_scratch_start_poisoned():
     findings = poisoned(START + "\tds_read_b32 v2, v1\n" + STORE, lds=256)
     assert findings[0].buffer == "LDS" and findings[0].source.mnemonic == "ds_read_b32"

@@ -70,12 +70,16 @@ class Buffer:
         base: virtual address of its first byte.
         data: contiguous uint8 array; written in place.
         initialised: whether its bytes count as written (poison mode).
+        unwritten: per byte whether nobody wrote it; kept up to date in place by launches in poison mode.
     """
 
-    def __init__(self, name: str, base: int, data: np.ndarray, initialised: bool = True) -> None:
+    def __init__(
+        self, name: str, base: int, data: np.ndarray, initialised: bool = True, unwritten: np.ndarray | None = None
+    ) -> None:
         self.name, self.base, self.nbytes = name, base, data.nbytes
         self.end = base + data.nbytes
-        self.initialised = initialised
+        self.initialised = initialised and unwritten is None
+        self.unwritten = unwritten
         self.source = data
         self.written = False
         # Work on a copy padded to whole 16-byte words, unless the caller's array can be used as it is.
@@ -112,11 +116,11 @@ class Memory:
         self.progress = 0  # stores and atomics so far: a run without any is spinning
         self._bases = np.zeros(0, np.int64)
 
-    def add(self, name: str, data: np.ndarray, initialised: bool = True) -> Buffer:
-        """Place a contiguous uint8 array and return its buffer."""
+    def add(self, name: str, data: np.ndarray, initialised: bool = True, unwritten: np.ndarray | None = None) -> Buffer:
+        """Place a contiguous uint8 array and return its buffer (arguments as of `Buffer`)."""
         if len(self.buffers) >= _LIMIT:
             raise ValueError(f"buffers: at most {_LIMIT}")
-        buffer = Buffer(name, FIRST_ADDRESS + len(self.buffers) * SPACING, data, initialised)
+        buffer = Buffer(name, FIRST_ADDRESS + len(self.buffers) * SPACING, data, initialised, unwritten)
         self.buffers.append(buffer)
         self._bases = np.array([b.base for b in self.buffers], np.int64)
         return buffer

@@ -247,7 +247,7 @@ def shadow_of(buffer: Buffer) -> np.ndarray | None:
     """Per byte whether nobody wrote it; None for a buffer with contents. Kept with the buffer across launches."""
     if buffer.initialised:
         return None
-    if getattr(buffer, "unwritten", None) is None:
+    if buffer.unwritten is None:
         buffer.unwritten = np.ones(len(buffer.bytes), bool)
     return buffer.unwritten
 
