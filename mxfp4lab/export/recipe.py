@@ -306,6 +306,7 @@ def _neighbours(config: GemmConfig) -> Iterator[GemmConfig]:
     for split in (2, 4):
         yield replace(config, split_k=split)
     yield replace(config, num_stages=3 if config.num_stages != 3 else 2)
+    yield replace(config, num_warps=8 if config.num_warps != 8 else 4)
 
 
 def _labels(names: list[str]) -> list[str]:

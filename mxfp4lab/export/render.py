@@ -222,7 +222,7 @@ class _Writer:
                 "from aiter import dtypes",
                 "from aiter.ops.gemm_op_a4w4 import get_GEMM_config",
             ]
-        extra = "".join(f"{line}\n" for line in sorted(self.imports, reverse=True))
+        extra = "".join(f"{line}\n" for line in sorted(self.imports, key=lambda text: (text.startswith("from "), text)))
         third = (
             f"import torch\nimport triton\nimport triton.language as tl\n{extra}\nfrom task import input_t, output_t"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +14,12 @@ from mxfp4lab.config import GemmConfig, config_errors
 from mxfp4lab.export.lint import lint_source
 from mxfp4lab.export.recipe import PROBE_SHAPES, Pick, build_recipe
 from mxfp4lab.export.render import render
-from mxfp4lab.plan import VARIANTS, default_config
+from mxfp4lab.plan import VARIANTS, build_plan, default_config
 from mxfp4lab.shapes import Shape, parse_shape
+from mxfp4lab.toolchain import CompileError, compile_plan
 
 MAX_CANDIDATES = 16
+DEMANDING_SHAPES = (Shape(8, 2112, 7168), Shape(33, 160, 192))
 _PLAIN = re.compile(r'[^"\\\x00-\x1f\x7f\u2028\u2029]*')
 Choice = Pick | tuple[str, GemmConfig | Mapping[str, object] | None]
 
@@ -73,7 +76,7 @@ def export_submission(
     )
     _require_plain(knobs or {}, evidence)
     recipe = build_recipe(chosen, fallback, arch)
-    text = render(recipe, _about(chosen, evidence), knobs)
+    text = render(recipe, _about(chosen, fallback, evidence), knobs)
     refused = [finding for finding in lint_source(text) if finding.severity == "error"]
     if refused:
         raise ValueError("the exported file is refused: " + "; ".join(map(str, refused)))
@@ -109,20 +112,41 @@ def _pick(choice: Choice, shape: Shape, arch: str) -> Pick:
 
 
 def _default_pick(pick: Pick, arch: str) -> Pick:
-    """The pick's variant with a config that suits any shape: 16 rows, K in one piece, one set of launches."""
-    config = default_config(pick.variant, Shape(16, 4096, 4096), arch)
-    config = replace(config, block_m=16, split_k=1, convert=pick.config.convert, masks="needed", offset_bits=0)
-    if VARIANTS[pick.variant].traits.a_mode == "open":
-        config = replace(config, a_mode="fused")
-    return Pick(pick.variant, config)
+    """What serves any other shape: the pick's variant if it fits shapes long in K and shapes with tails, else another.
+
+    16 rows, K in one piece, one set of launches. A kernel that keeps all of K at once, for one, fits short K only.
+    """
+    others = [name for name, spec in VARIANTS.items() if not spec.needs_aiter and not spec.traits.hopper]
+    for variant in dict.fromkeys([pick.variant, *others]):
+        config = default_config(variant, Shape(16, 4096, 4096), arch)
+        config = replace(config, block_m=16, split_k=1, convert=pick.config.convert, masks="needed", offset_bits=0)
+        if VARIANTS[variant].traits.a_mode == "open":
+            config = replace(config, a_mode="fused")
+        if VARIANTS[variant].needs_aiter or _fits(variant, config, arch):
+            return Pick(variant, config)
+    raise ValueError("no variant has a config that serves any other shape")
 
 
-def _about(chosen: Mapping[Shape, list[Pick]], evidence: str) -> str:
+def _fits(variant: str, config: GemmConfig, arch: str) -> bool:
+    """Does the config compile for the shapes that ask most of a default?"""
+    for shape in DEMANDING_SHAPES:
+        if config_errors(config, shape, arch, variant):
+            return False
+        try:
+            compile_plan(build_plan(variant, config, shape, arch), arch)
+        except CompileError:
+            return False
+    return True
+
+
+def _about(chosen: Mapping[Shape, list[Pick]], fallback: Pick, evidence: str) -> str:
     variants = list(dict.fromkeys(pick.variant for picks in chosen.values() for pick in picks))
     lines = ["MXFP4 GEMM: A is quantized to MXFP4 (1x32 blocks, e8m0 scales) and multiplied with the packed B."]
     lines += ["", *(f"{name}: {VARIANTS[name].about}." for name in variants)]
+    if fallback.variant not in variants:
+        lines.append(f"{fallback.variant}, for any other shape: {VARIANTS[fallback.variant].about}.")
     if evidence:
-        lines += ["", evidence]
+        lines += ["", *(textwrap.fill(line, 118) for line in evidence.splitlines())]
     return "\n".join(lines)
 
 
