@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shape", required=True, metavar="M,N,K", help="GEMM shape, e.g. 64,7168,2048")
     parser.add_argument("--variants", default="all", help="comma-separated names, or all (default: %(default)s)")
     parser.add_argument(
-        "--budget", default="200", help="configs to look at, or seconds as 90s, or all (default: %(default)s)"
+        "--budget", default="160", help="configs to look at, or seconds as 90s, or all (default: %(default)s)"
     )
     parser.add_argument("--backend", default="auto", help="auto, emulator or gpu (default: %(default)s)")
     parser.add_argument("--workers", default=None, help="processes that compile; one per core without it")

@@ -56,7 +56,7 @@ def _budget() -> Parameter:
     from mxfp4lab.tune import parse_budget
     from mxfp4lab.tune.budget import ALLOWED
 
-    return Parameter(parse_budget, ALLOWED, "configs to look at (200), or seconds (90s), or all")
+    return Parameter(parse_budget, ALLOWED, "configs to look at (160), or seconds (90s), or all")
 
 
 STANDARD: dict[str, Any] = {

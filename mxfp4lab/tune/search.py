@@ -18,7 +18,7 @@ from mxfp4lab.tune.run import Search
 from mxfp4lab.tune.screens import DEFAULT_MAX_SPILLS
 from mxfp4lab.tune.space import searchable_variants
 
-DEFAULT_BUDGET = 200
+DEFAULT_BUDGET = 160
 
 _latest: TuneResult | None = None
 
