@@ -47,6 +47,7 @@ MORE_BAD = [
     ("raises_at_import", "test", "submission.py line 1: ModuleNotFoundError: No module named 'a_package_that"),
     ("exits", "test", "submission.py line 5: the submission called exit(0)"),
     ("crashes", "test", "the submission's process died by SIGSEGV"),
+    ("hip_source", "test", "submission.py line 3: RuntimeError: HIP C++ cannot be compiled here"),
     ("no_tensor", "test", "custom_kernel returned a list, not a tensor"),
     ("wrong_shape", "test", "shape (64, 8) where (8, 64) is expected"),
     ("wrong_values", "test", "elements outside |C - ref| <= 0.01 + 0.01*|ref|"),
@@ -167,6 +168,11 @@ def test_every_way_to_launch_reaches_the_emulator() -> None:
     expected = [("scale_heuristic", "64"), ("scale_plain", "128"), ("scale_plain", "256"), ("scale_tuned", "64")]
     assert launched == expected, "of autotune's configs the first that compiles is taken"
     assert any("not timed" in note for note in report.notes)
+
+
+def test_tensors_on_a_gpu_that_is_not_there_behave_like_it() -> None:
+    report = check("torch_forms")
+    assert report.passed, report.summary() + report.printed
 
 
 def test_an_access_outside_a_tensor_is_a_finding_and_a_failure() -> None:

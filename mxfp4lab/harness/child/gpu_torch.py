@@ -8,6 +8,7 @@ have it: handing such a tensor to a kernel is refused, as on a real GPU.
 
 from __future__ import annotations
 
+import sys
 import threading
 import types
 import weakref
@@ -328,8 +329,23 @@ def install() -> GpuMode:
             "current_accelerator": torch.device("cuda"),
         }.items():
             setattr(torch.accelerator, name, _constant(name, value))
+    # Compiled or not, a function of torch gives the same values; there is no GPU to compile for.
+    torch.compile = lambda model=None, **_: (lambda function: function) if model is None else model
+    sys.modules["torch.utils.cpp_extension"] = torch.utils.cpp_extension = _no_extensions()
     _follow_threads(mode)
     return mode
+
+
+def _no_extensions() -> types.ModuleType:
+    """`torch.utils.cpp_extension` whose every function says why it cannot work here."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("HIP C++ cannot be compiled here: the emulator backend executes Triton kernels only")
+
+    module = types.ModuleType("torch.utils.cpp_extension")
+    for name in ("load", "load_inline", "CUDAExtension", "CppExtension", "BuildExtension", "include_paths"):
+        setattr(module, name, refuse)
+    return module
 
 
 def _constant(name: str, value: object) -> Callable:
