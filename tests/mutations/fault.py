@@ -18,7 +18,7 @@ import mxfp4lab.kernels
 from mxfp4lab.plan import Plan
 
 KERNELS = Path(mxfp4lab.kernels.__file__).parent
-MODULES = ("block", "convert", "gemm", "quantize", "reduce", "shuffle", "sliced", "tiles")
+MODULES = tuple(sorted(path.stem for path in KERNELS.glob("*.py") if path.stem != "__init__"))
 
 
 @dataclass(frozen=True)

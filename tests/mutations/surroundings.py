@@ -134,6 +134,11 @@ def edited(change: Callable[[list[str]], list[str]]) -> Callable[[Any], Any]:
     return apply
 
 
+def idle(mnemonic: str) -> Callable[[list[str]], list[str]]:
+    """Every such instruction is an s_nop: the distances between the others stay."""
+    return lambda lines: ["\ts_nop 0" if line.strip().startswith(mnemonic) else line for line in lines]
+
+
 def without(mnemonic: str) -> Callable[[list[str]], list[str]]:
     """Every such instruction left out."""
     return lambda lines: [line for line in lines if not line.strip().startswith(mnemonic)]
@@ -180,9 +185,9 @@ MACHINE_CODE = (
     Mutation("lds_one_element_short", "LDS of one float less than the kernel uses", "sliced", "lds",
              machine_code=less_lds),
     Mutation("no_barrier_at_the_last_sum", "the waves' tiles are summed without waiting for all of them", "sliced",
-             "race", machine_code=edited(without("s_barrier"))),
+             "race", machine_code=edited(idle("s_barrier"))),
     Mutation("no_barrier_in_the_k_loop", "tiles in LDS are read before every wave has written them", "tails_rowmajor",
-             "race", machine_code=edited(without("s_barrier"))),
+             "race", machine_code=edited(idle("s_barrier"))),
     Mutation("waves_end_before_the_barrier", "all waves but one leave early", "sliced", "barrier",
              machine_code=edited(waves_leave)),
     Mutation("no_wait_states", "every s_nop left out", "tails_rowmajor", "hazard",
@@ -192,7 +197,7 @@ MACHINE_CODE = (
     Mutation("lds_store_of_the_wrong_register", "one register beside the value", "sliced", "check",
              machine_code=edited(one_register_off)),
     Mutation("no_waits_for_memory", "every s_waitcnt is an s_nop", "tails_rowmajor", "",
-             machine_code=edited(lambda lines: ["\ts_nop 0" if "s_waitcnt" in line else line for line in lines]),
+             machine_code=edited(idle("s_waitcnt")),
              proof="out of reach: the emulator's loads arrive at once. The compiler places these waits; inline "
              "assembly of ours loads nothing, and loads straight to LDS are watched until waited for"),
 )  # fmt: skip
