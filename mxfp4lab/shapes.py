@@ -16,7 +16,7 @@ MAX_ELEMENTS = 1 << 30  # of A, B and C each: every byte offset stays below 2^31
 
 ACCEPTED_FORMS = '"64,7168,2048", "64x7168x2048", "(64, 7168, 2048)", "[64, 7168, 2048]", or a list or tuple of 3 ints'
 
-_SEPARATED = re.compile(r"\s*(\d+)\s*([,xX×])\s*(\d+)\s*([,xX×])\s*(\d+)\s*")
+_SEPARATED = re.compile(r"\s*(\d+)\s*([,xX×])\s*(\d+)\s*([,xX×])\s*(\d+)\s*", re.ASCII)
 
 
 @dataclass(frozen=True, order=True)

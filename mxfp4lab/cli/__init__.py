@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import sys
 import traceback
@@ -38,7 +39,7 @@ class _Parser(argparse.ArgumentParser):
     """argparse, with errors in one line."""
 
     def error(self, message: str) -> None:  # type: ignore[override]
-        self.exit(EXIT_BAD_REQUEST, f"mxfp4lab: {message} (see {self.prog} --help)\n")
+        raise ValueError(f"{message} (see {self.prog} --help)")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -60,13 +61,19 @@ def run(arguments: Sequence[str]) -> int:
         return EXIT_INTERRUPTED
     except (ValueError, OSError) as error:
         _debug()
-        print(f"mxfp4lab: {_one_line(error)}", file=sys.stderr)
-        return EXIT_BAD_REQUEST
+        return _refuse(_one_line(error), EXIT_BAD_REQUEST, arguments)
     except Exception as error:
         _debug()
         said = f"{type(error).__name__}: {_one_line(error)}"
-        print(f"mxfp4lab: a bug of ours: {said} (MXFP4LAB_DEBUG=1 shows where)", file=sys.stderr)
-        return EXIT_BUG
+        return _refuse(f"a bug of ours: {said} (MXFP4LAB_DEBUG=1 shows where)", EXIT_BUG, arguments)
+
+
+def _refuse(said: str, code: int, arguments: Sequence[str]) -> int:
+    """One line on standard error; with --json the object that was asked for as well."""
+    print(f"mxfp4lab: {said}", file=sys.stderr)
+    if "--json" in arguments:
+        print(json.dumps({"error": said, "exit_code": code}))
+    return code
 
 
 def _run_command(command: str, arguments: list[str]) -> int:

@@ -68,7 +68,7 @@ class Prediction:
         """(name, value) for people; the HTML and the plain form both show these."""
         low, high = self.interval
         return [
-            ("time", f"{self.predicted_us:.2f} us modelled, {low:.2f} to {high:.2f}; not a measurement"),
+            ("predicted", f"{self.predicted_us:.2f} us modelled, {low:.2f} to {high:.2f}; not a measurement"),
             ("regime", self.regime),
             ("model", self.model_version),
             ("outside the fitted range", "; ".join(self.outside) or "nothing"),

@@ -112,7 +112,7 @@ class Pick:
             ("shape", self.shape),
             ("variant", self.variant),
             ("config", f"{self.config.config_id}: {config}"),
-            ("time", time),
+            ("predicted" if "modelled" in time else "measured", time),
             ("C", f"{self.bf16_identical:.4%} of bf16 identical to the reference, {self.verified}"),
             (
                 "registers",
