@@ -190,6 +190,9 @@ def test_candidates_are_timed_at_the_first_call_and_a_broken_one_drops_out(tmp_p
     ]
     text = export_submission({SMALL: choices}, path, candidates=3)
     assert text.count("        (\n            run_") + text.count("        (run_") == 3
+    assert "FLUSH_BYTES = 512 << 20" in text
+    text = text.replace("512 << 20", "1 << 20")  # the emulator's caches are never warm
+    path.write_text(text)
     report = check(path, [SMALL], "leaderboard")
     assert report.passed, report.summary()
     assert report.cases[0].launches_per_call == [1, 1, 1, 1], "chosen before the first counted call"
