@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from mxfp4lab.plan import VARIANTS, build_plan
+from mxfp4lab.problem import input_dict, reference_gemm
 from tests.mutations.cases import CASES
-from tests.mutations.detect import DETECTORS, examine, examine_case
+from tests.mutations.detect import DETECTORS, examine, examine_case, examine_plan
 from tests.mutations.submissions import SUBMISSION_MUTATIONS
 from tests.mutations.table import ALL, QUICK, place_of
 
@@ -76,3 +78,31 @@ def test_every_other_fault_is_caught(name: str) -> None:
 def test_controls_of_faults_without_a_case() -> None:
     for control in (BY_NAME["offsets_of_32_bits"].control, SUBMISSION_MUTATIONS[0].control):
         assert not control().said
+
+
+def objections(variant: str, shape: str) -> dict[str, str]:
+    """What all checks say of a variant as it is shipped, called twice."""
+    data = input_dict(shape, 3)
+    reference = reference_gemm(data["a"], data["b_q"], data["b_scale_sh"])
+    return examine_plan(build_plan(variant, None, shape), data, reference, calls=2).said
+
+
+@pytest.mark.parametrize("variant", ["sliced_preshuffled", "prequant_preshuffled"])
+def test_shipped_configs_give_no_false_alarm(variant: str) -> None:
+    assert objections(variant, "4,2880,512") == {}
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("shape", ["4,2880,512", "16,2112,7168", "64,7168,2048"])
+@pytest.mark.parametrize("variant", [name for name, spec in VARIANTS.items() if not spec.traits.hopper])
+def test_no_variant_gives_a_false_alarm_on_the_tasks_shapes(variant: str, shape: str) -> None:
+    """AMD's own kernels among them, where an amd-aiter wheel is installed."""
+    if VARIANTS[variant].needs_aiter:
+        from mxfp4lab.oracle.install import AiterError, find_aiter
+
+        pytest.importorskip("tinygrad", reason="reading code objects needs tinygrad")
+        try:
+            find_aiter()
+        except AiterError as error:
+            pytest.skip(str(error))
+    assert objections(variant, shape) == {}
