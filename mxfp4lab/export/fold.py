@@ -15,11 +15,11 @@ import libcst as cst
 import libcst.matchers as m
 
 from mxfp4lab.export.evaluate import UNKNOWN, evaluate, literal
-from mxfp4lab.export.sources import Source, constexpr_parameters, is_kernel, source_of
+from mxfp4lab.export.merge import bind, is_docstring, merge
+from mxfp4lab.export.reach import Constants, Walker, assigned_once, bind_locals, partition
+from mxfp4lab.export.sources import Source, is_kernel, source_of
 from mxfp4lab.export.tidy import drop_unused, inline_trivial, simplified, single_assignments
-from mxfp4lab.export.walk import named_calls, names, nodes, targets
-
-Constants = dict[str, object]
+from mxfp4lab.export.walk import names
 
 
 def stays_a_parameter(name: str, value: object) -> bool:
@@ -114,13 +114,13 @@ class Folder:
         """A kernel; one whose body is a single call of another takes over that one's body."""
         source = source_of(function)
         node, docstring = source.node, source.node.get_docstring()
-        body = [s for s in node.body.body if not _is_docstring(s)]
+        body = [s for s in node.body.body if not is_docstring(s)]
         if len(body) == 1 and m.matches(body[0], m.SimpleStatementLine(body=[m.Expr(value=m.Call(func=m.Name()))])):
             call = body[0].body[0].value
             target = source.globals.get(call.func.value)
             if is_kernel(target):
                 inner = source_of(target)
-                node = _merge(node, docstring, inner.node, _bind(inner.node, call))
+                node = merge(node, docstring, inner.node, bind(inner.node, call))
                 source = Source(source.key, source.node, inner.module, source.position, inner.globals)
         return Function(function, source, node, True)
 
@@ -129,7 +129,7 @@ class Folder:
         todo = list(self._functions.values())
         while todo:
             item = todo.pop()
-            for target, environments in _Walker(item).calls():
+            for target, environments in Walker(item).calls():
                 source = source_of(target)
                 helper = self._functions.get(source.key)
                 if helper is None:
@@ -181,56 +181,6 @@ class Folder:
                 return
 
 
-def _is_docstring(statement: cst.BaseStatement) -> bool:
-    return m.matches(statement, m.SimpleStatementLine(body=[m.Expr(value=m.SimpleString() | m.ConcatenatedString())]))
-
-
-def _bind(node: cst.FunctionDef, call: cst.Call) -> dict[str, cst.BaseExpression]:
-    """Argument expression of each parameter of a call."""
-    names = [p.name.value for p in node.params.params]
-    bound: dict[str, cst.BaseExpression] = {}
-    for position, argument in enumerate(call.args):
-        bound[argument.keyword.value if argument.keyword else names[position]] = argument.value
-    for parameter in node.params.params:
-        if parameter.name.value not in bound and parameter.default is not None:
-            bound[parameter.name.value] = parameter.default
-    return bound
-
-
-def _merge(
-    outer: cst.FunctionDef, docstring: str | None, inner: cst.FunctionDef, bound: Mapping[str, cst.BaseExpression]
-) -> cst.FunctionDef:
-    """The outer definition with the inner body: a thin entry point and what it calls become one kernel."""
-    changes = {
-        name: value for name, value in bound.items() if not (isinstance(value, cst.Name) and value.value == name)
-    }
-    body = inner.body.visit(_Substitute(changes)) if changes else inner.body
-    first = " ".join((inner.get_docstring() or "").split("\n\n")[0].split())
-    about = " ".join(filter(None, [first, docstring]))
-    rest = [s for s in body.body if not _is_docstring(s)]
-    if about:
-        rest.insert(0, cst.parse_statement(f'"""{about}"""'))
-    return outer.with_changes(body=body.with_changes(body=rest))
-
-
-class _Substitute(cst.CSTTransformer):
-    """Replaces names by expressions; attribute names and keywords stay."""
-
-    def __init__(self, changes: Mapping[str, cst.BaseExpression]) -> None:
-        super().__init__()
-        self._changes = changes
-
-    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
-        value = self._changes.get(original_node.value)
-        return updated_node if value is None else value.deep_clone()
-
-    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.Attribute:
-        return updated_node.with_changes(attr=original_node.attr)
-
-    def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
-        return updated_node.with_changes(keyword=original_node.keyword)
-
-
 def _without_parameters(node: cst.FunctionDef, positions: Sequence[int]) -> cst.FunctionDef:
     if not positions:
         return node
@@ -238,110 +188,12 @@ def _without_parameters(node: cst.FunctionDef, positions: Sequence[int]) -> cst.
     return node.with_changes(params=node.params.with_changes(params=kept))
 
 
-class _Walker:
-    """Visits a function with its environments and reports every call of a kernel with the constants it passes."""
-
-    def __init__(self, item: Function) -> None:
-        self._item = item
-        self._found: list[tuple[Any, list[Constants]]] = []
-        self._once = _assigned_once(item.node)
-
-    def calls(self) -> list[tuple[Any, list[Constants]]]:
-        self._block(self._item.node.body.body, [dict(e) for e in self._item.environments])
-        return self._found
-
-    def _block(self, statements: Sequence[cst.BaseStatement], environments: list[Constants]) -> None:
-        for statement in statements:
-            if isinstance(statement, cst.If):
-                self._if(statement, environments)
-            elif isinstance(statement, (cst.For, cst.While, cst.With)):
-                self._expressions(statement.with_changes(body=cst.IndentedBlock([])), environments)
-                self._block(statement.body.body, environments)
-            elif isinstance(statement, cst.SimpleStatementLine):
-                self._expressions(statement, environments)
-                bind_locals(statement, environments, self._once)
-
-    def _if(self, node: cst.If, environments: list[Constants]) -> None:
-        self._expressions(node.test, environments)
-        taken, skipped, _ = partition(node.test, environments)
-        if taken:
-            self._block(node.body.body, [dict(e) for e in taken])
-        if skipped and node.orelse is not None:
-            if isinstance(node.orelse, cst.If):
-                self._if(node.orelse, skipped)
-            else:
-                self._block(node.orelse.body.body, [dict(e) for e in skipped])
-
-    def _expressions(self, node: cst.CSTNode, environments: list[Constants]) -> None:
-        calls = list(named_calls(node))
-        called = {call.func.value for call in calls}
-        for name in names(node):
-            target = self._item.source.globals.get(name)
-            if is_kernel(target) and name not in called:
-                self._found.append((target, [{}]))  # handed over as a value, as the combine function of a reduce is
-        for call in calls:
-            target = self._item.source.globals.get(call.func.value)
-            if not is_kernel(target):
-                continue
-            bound = _bind(source_of(target).node, call)
-            constants = constexpr_parameters(target)
-            entered = [{n: evaluate(v, e) for n, v in bound.items() if n in constants} for e in environments]
-            self._found.append((target, [{n: v for n, v in e.items() if v is not UNKNOWN} for e in _distinct(entered)]))
-
-
-def _distinct(environments: list[Constants]) -> list[Constants]:
-    found: list[Constants] = []
-    for environment in environments:
-        if environment not in found:
-            found.append(environment)
-    return found
-
-
-def partition(test: cst.BaseExpression, environments: list[Constants]) -> tuple[list[Constants], list[Constants], bool]:
-    """Environments that may take the branch, those that may not take it, and whether every one is decided."""
-    taken, skipped, decided = [], [], True
-    for environment in environments:
-        value = evaluate(test, environment)
-        if value is UNKNOWN:
-            decided = False
-            taken.append(environment)
-            skipped.append(environment)
-        elif value:
-            taken.append(environment)
-        else:
-            skipped.append(environment)
-    return taken, skipped, decided
-
-
-def _assigned_once(node: cst.FunctionDef) -> set[str]:
-    counts: dict[str, int] = {p.name.value: 1 for p in node.params.params}
-    for target in nodes(node.body, cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.For):
-        for name in targets(target.target):
-            counts[name] = counts.get(name, 0) + 1
-    return {name for name, count in counts.items() if count == 1}
-
-
-def bind_locals(statement: cst.SimpleStatementLine, environments: list[Constants], once: set[str]) -> None:
-    """Remember a local that is assigned once, to something known."""
-    for part in statement.body:
-        target = None
-        if isinstance(part, cst.Assign) and len(part.targets) == 1:
-            target = part.targets[0].target
-        elif isinstance(part, cst.AnnAssign) and part.value is not None:
-            target = part.target
-        if isinstance(target, cst.Name) and target.value in once:
-            for environment in environments:
-                value = evaluate(part.value, environment)
-                if value is not UNKNOWN:
-                    environment[target.value] = value
-
-
 class _Rewriter:
     """Writes one function anew: reachable statements only, constants as literals."""
 
     def __init__(self, folder: Folder, item: Function) -> None:
         self._folder, self._item = folder, item
-        self._once = _assigned_once(item.node)
+        self._once = assigned_once(item.node)
 
     def rewrite(self) -> cst.FunctionDef:
         node = self._item.node

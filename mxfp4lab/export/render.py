@@ -12,6 +12,15 @@ from mxfp4lab.export.formulas import Formula
 from mxfp4lab.export.layout import break_line, function_text, names_in, statement_text
 from mxfp4lab.export.recipe import Recipe, Row, Step, Structure
 from mxfp4lab.export.sources import Definition, definitions_of, is_kernel
+from mxfp4lab.export.templates import (
+    ADAPT,
+    ADAPT_CONVERT,
+    AITER_CONFIG,
+    CHOOSE,
+    CUSTOM_KERNEL,
+    WORKSPACE,
+    WORKSPACE_FILLED,
+)
 
 HEADER = "#!POPCORN leaderboard amd-mxfp4-mm\n#!POPCORN gpu MI355X\n"
 AMD_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim")
@@ -300,128 +309,3 @@ def _structure_names(structures: list[Structure]) -> list[str]:
     full = ["run_" + "_".join(step.name for step in s.steps) for s in structures]
     chosen = [f if names.count(n) > 1 else n for n, f in zip(names, full, strict=True)]
     return [n if chosen.count(n) == 1 else f"{n}_{chosen[: i + 1].count(n)}" for i, n in enumerate(chosen)]
-
-
-WORKSPACE = '''\
-WORKSPACES = {}
-
-
-def workspace(name, shape, dtype, device):
-    """Memory between the launches of one call, kept per shape; a call writes all that it reads of it."""
-    key = (name, shape, device)
-    if key not in WORKSPACES:
-        WORKSPACES[key] = torch.empty(shape, dtype=dtype, device=device)
-    return WORKSPACES[key]'''
-
-WORKSPACE_FILLED = '''\
-WORKSPACES = {}
-
-
-def workspace(name, shape, dtype, device, fill=None):
-    """Memory between the launches of one call, kept per shape.
-
-    A call writes all that it reads of it, or finds `fill` there and leaves it so.
-    """
-    key = (name, shape, device)
-    if key not in WORKSPACES:
-        if fill is None:
-            WORKSPACES[key] = torch.empty(shape, dtype=dtype, device=device)
-        else:
-            WORKSPACES[key] = torch.full(shape, fill, dtype=dtype, device=device)
-    return WORKSPACES[key]'''
-
-AITER_CONFIG = '''\
-@functools.cache
-def aiter_config(M, N, K):
-    """Name and log2 of the split of aiter's tuned kernel; without an entry aiter decides by itself."""
-    config = get_GEMM_config(M, N, K)
-    if config is None or "_ZN" not in config["kernelName"]:  # other names are not prebuilt kernels
-        return "", 0
-    return config["kernelName"], config["splitK"] or 0'''
-
-ADAPT = '''\
-AMD_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim")
-
-
-@functools.cache
-def is_gfx950():
-    return getattr(torch.cuda.get_device_properties(0), "gcnArchName", "").startswith("gfx950")
-
-
-def on_this_gpu(row):
-    """A line of the table as this GPU takes it: other GPUs lack MI355X's compiler options, and its conversion."""
-    if is_gfx950():
-        return row
-    run, *launches = row
-    adapted = []
-    for constants in launches:
-        constants = {key: value for key, value in constants.items() if key not in AMD_OPTIONS}
-@CONVERT@        adapted.append(constants)
-    return (run, *adapted)'''
-
-ADAPT_CONVERT = """\
-        if "CONVERT" in constants:
-            constants["CONVERT"] = "sw_bits"  # the same bits without the conversion instruction
-"""
-
-CUSTOM_KERNEL = '''\
-def custom_kernel(data: input_t) -> output_t:
-    """C = quantize(A) @ dequantize(B).T in bf16; data is (A, B, B_q, B_shuffle, B_scale_sh)."""
-    M, K = data[0].shape
-    N = data[1].shape[0]
-    run, *constants = @ROW@
-    return run(data, M, N, K, *constants)'''
-
-CHOOSE = '''\
-CHOSEN = {}
-REPEATS = 7
-SECONDS_PER_SHAPE = 20  # compilation included: six shapes stay far from the task's time-outs
-FLUSH_BYTES = 512 << 20  # twice the 256 MiB Infinity Cache
-
-
-def choose(shape, data):
-    """Time the candidates of a shape with cold caches; the fastest of those that agree with the first.
-
-    This runs once, inside the first call of the shape, which is checked and not timed.
-    """
-    rows = @ROWS@
-    best, best_ms, expected = rows[0], float("inf"), None
-    flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device=data[0].device)
-    started = time.perf_counter()
-    for run, *constants in rows:
-        if time.perf_counter() - started > SECONDS_PER_SHAPE:
-            break
-        try:
-            c = run(data, *shape, *constants)
-            torch.cuda.synchronize()
-            if expected is None:
-                expected = c
-            elif not torch.equal(c, expected):
-                continue
-            times = []
-            for _ in range(REPEATS):
-                flush.zero_()
-                start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-                start.record()
-                run(data, *shape, *constants)
-                end.record()
-                end.synchronize()
-                times.append(start.elapsed_time(end))
-            median = sorted(times)[REPEATS // 2]
-        except Exception as error:  # a config that this toolchain cannot build drops out
-            print(f"{shape}: {constants[0]} dropped out: {type(error).__name__}")
-            continue
-        if median < best_ms:
-            best, best_ms = (run, *constants), median
-    return best
-
-
-def custom_kernel(data: input_t) -> output_t:
-    """C = quantize(A) @ dequantize(B).T in bf16; data is (A, B, B_q, B_shuffle, B_scale_sh)."""
-    M, K = data[0].shape
-    N = data[1].shape[0]
-    shape = (M, N, K)
-    if shape not in CHOSEN:
-        CHOSEN[shape] = choose(shape, data) if shape in CANDIDATES else @DEFAULT@
-    run, *constants = CHOSEN[shape]
-    return run(data, M, N, K, *constants)'''
