@@ -139,3 +139,17 @@ def test_loads_to_lds_are_in_flight_until_waited_for(wait, barrier, found):
     assert bool(result.findings) == found
     if found and barrier == "s_barrier":
         assert "in flight" in str(result.findings[0])
+
+
+def test_a_load_that_reads_nothing_still_counts_for_waits():
+    """Eight waves for five rows: the idle ones load past a buffer's range, and wait for that all the same."""
+    from mxfp4lab.config import GemmConfig
+    from mxfp4lab.gfx950 import emulate_plan
+    from mxfp4lab.plan import build_plan
+    from mxfp4lab.problem import input_dict
+    from mxfp4lab.shapes import Shape
+
+    shape = Shape(5, 96, 320)
+    config = GemmConfig(block_m=8, block_n=32, num_warps=8, convert="hw_bf16", quant_block_m=8)
+    plan = build_plan("prequant_rowmajor", config, shape)
+    assert emulate_plan(plan, input_dict(shape, 1), races=True).findings == []

@@ -61,9 +61,6 @@ class RaceWatch:
         group, instruction = access.group, access.instruction
         state: _LdsState = group.chunk.races
         to_lds = access.space == "lds" and classify(instruction.mnemonic) != "lds"
-        if access.space in ("global", "scratch") and not _loads_to_lds(instruction):
-            for wave in group.waves:
-                state.outstanding[wave].append(None)
         if access.space != "lds":
             return
         offsets = access.offsets + group.lds_base
@@ -152,7 +149,9 @@ class RaceWatch:
             )  # fmt: skip
 
     def wrap(self, instruction: Instruction, step: Step | None) -> Step | None:
-        """s_waitcnt gets a closure: loads to LDS that it waits for are complete."""
+        """Vector memory operations are counted by wave; an s_waitcnt completes those to LDS that it waits for."""
+        if step is not None and _counts(instruction):
+            return _counted(step)
         allowed = vmcnt(instruction) if instruction.mnemonic == "s_waitcnt" else None
         if allowed is None:
             return step
@@ -173,8 +172,23 @@ class RaceWatch:
         return run
 
 
-def _loads_to_lds(instruction: Instruction) -> bool:
-    return "_load_lds" in instruction.mnemonic or bool(instruction.modifier("lds", 0))
+def _counts(instruction: Instruction) -> bool:
+    """Whether vmcnt counts it: loads, stores and atomics outside of LDS, and writing back caches."""
+    return classify(instruction.mnemonic) in ("vmem", "scratch") and not instruction.mnemonic.startswith("buffer_inv")
+
+
+def _counted(step: Step) -> Step:
+    """One entry per wave that issues it: lanes that are off, or read zeros past a buffer's range, change nothing."""
+
+    def run(g: Group) -> None:
+        outstanding = g.chunk.races.outstanding
+        before = [len(outstanding[wave]) for wave in g.waves]
+        step(g)
+        for wave, length in zip(g.waves, before, strict=True):
+            if len(outstanding[wave]) == length:  # a load to LDS has put in its bytes
+                outstanding[wave].append(None)
+
+    return run
 
 
 def vmcnt(instruction: Instruction) -> int | None:
