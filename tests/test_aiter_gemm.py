@@ -21,7 +21,6 @@ from mxfp4lab.oracle.gemm_counts import COUNTS, count_row, published_rows
 from mxfp4lab.oracle.install import AiterError, find_aiter
 from mxfp4lab.oracle.padding import padding_reads
 from mxfp4lab.oracle.prebuilt import prebuilt_kernels
-from mxfp4lab.padding import pad_prebuilt
 from mxfp4lab.paths import data_path
 from mxfp4lab.plan import build_plan
 from mxfp4lab.plan.aiter_gemm import ARGUMENTS, SLOT_BYTES, WHOLE_COLUMNS_ONLY, choose_gemm, gemm_launch, split_count
@@ -31,6 +30,7 @@ from mxfp4lab.problem import INPUT_NAMES, check_output, generate_input, input_di
 from mxfp4lab.shapes import BENCHMARK_SHAPES, TEST_SHAPES, Shape
 from mxfp4lab.toolchain import CompileError, compile_many, compile_plan, load_code_object, plan_hash
 from mxfp4lab.toolchain.codeobject import load_launch
+from mxfp4lab.tours.padding import pad_prebuilt
 
 pytestmark = pytest.mark.aiter
 pytest.importorskip("tinygrad.renderer.amd", reason="decoding code objects needs the extra [codeobject]")

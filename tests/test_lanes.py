@@ -2,9 +2,9 @@
 
 import pytest
 
-from mxfp4lab.lanes import MFMA_FORMS, bytes_per_mfma, mfma_form, scale_uses, weight_load_offset
 from mxfp4lab.shapes import Shape
-from mxfp4lab.shuffle_tour import (
+from mxfp4lab.tours.lanes import MFMA_FORMS, bytes_per_mfma, mfma_form, scale_uses, weight_load_offset
+from mxfp4lab.tours.shuffle_tour import (
     look_back,
     look_up,
     padding_of,

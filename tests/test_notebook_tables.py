@@ -2,15 +2,15 @@
 
 import torch
 
-from mxfp4lab.answerers import torch_answerer
 from mxfp4lab.notebook import tables
 from mxfp4lab.oracle.verdict import ISSUE_974
-from mxfp4lab.padding import pad_model
 from mxfp4lab.problem import check_output
-from mxfp4lab.proof import bf16_sweep, compare
 from mxfp4lab.shapes import Shape
-from mxfp4lab.shuffle_tour import scale_agreement, stride_trap
-from mxfp4lab.steps import element_steps, scale_step
+from mxfp4lab.tours.answerers import torch_answerer
+from mxfp4lab.tours.padding import pad_model
+from mxfp4lab.tours.proof import bf16_sweep, compare
+from mxfp4lab.tours.shuffle_tour import scale_agreement, stride_trap
+from mxfp4lab.tours.steps import element_steps, scale_step
 
 
 def well_formed(table):

@@ -5,12 +5,12 @@ import itertools
 
 import pytest
 
-from mxfp4lab import ladder, regimes
-from mxfp4lab import variant_tour as tour
 from mxfp4lab.config import config_errors
 from mxfp4lab.paths import data_path
 from mxfp4lab.plan import default_config
 from mxfp4lab.shapes import TASK_SHAPES, Shape
+from mxfp4lab.tours import ladder, regimes
+from mxfp4lab.tours import variant_tour as tour
 
 SMALL = Shape(4, 2880, 512)
 

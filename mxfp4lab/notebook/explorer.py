@@ -10,7 +10,7 @@ from typing import Any
 
 from mxfp4lab import display as look
 from mxfp4lab.notebook.session import is_live
-from mxfp4lab.shuffle_tour import Lookup, look_back, look_up
+from mxfp4lab.tours.shuffle_tour import Lookup, look_back, look_up
 
 _HEADERS = ("layout", "row", "column", "byte offset", "that is")
 

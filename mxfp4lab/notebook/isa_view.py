@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mxfp4lab import display as look
-from mxfp4lab.listing import Line, inner_loop, lines_between
+from mxfp4lab.tours.listing import Line, inner_loop, lines_between
 
 # Ink of an instruction's class: the same hues as figures, dark enough for white and light enough for black paper.
 INKS = {

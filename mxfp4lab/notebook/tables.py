@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from mxfp4lab.formats import SCALE_MODES, decode_e8m0, quantize_mxfp4
-from mxfp4lab.lanes import MFMA_FORMS, bytes_per_mfma, scale_uses
-from mxfp4lab.padding import PaddingResult
 from mxfp4lab.problem import OutputCheck
-from mxfp4lab.proof import Comparison, Difference
-from mxfp4lab.shuffle_tour import Agreement, TrapResult, small_m_trap
-from mxfp4lab.steps import ElementStep, ScaleStep
+from mxfp4lab.tours.lanes import MFMA_FORMS, bytes_per_mfma, scale_uses
+from mxfp4lab.tours.padding import PaddingResult
+from mxfp4lab.tours.proof import Comparison, Difference
+from mxfp4lab.tours.shuffle_tour import Agreement, TrapResult, small_m_trap
+from mxfp4lab.tours.steps import ElementStep, ScaleStep
 
 Table = tuple[Sequence[str], list[list[Any]], str]
 

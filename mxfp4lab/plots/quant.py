@@ -12,7 +12,7 @@ from matplotlib.colors import LogNorm
 from mxfp4lab.exactness import FP32_BITS
 from mxfp4lab.formats import E2M1_VALUES, SCALE_MODES, block_exponent, decode_e2m1, encode_e2m1
 from mxfp4lab.plots.style import HUES
-from mxfp4lab.steps import ElementStep
+from mxfp4lab.tours.steps import ElementStep
 
 BLUE, ORANGE, GREEN, GREY = HUES["blue"], HUES["vermilion"], HUES["green"], "0.45"
 MIDPOINTS = (0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0)

@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Rectangle
 
-from mxfp4lab.lanes import LANES, ScaleUse, scale_uses
 from mxfp4lab.layouts import e8m0_offset, e8m0_position
 from mxfp4lab.plots.style import HUES
+from mxfp4lab.tours.lanes import LANES, ScaleUse, scale_uses
 
 # Four Okabe-Ito hues of clearly different lightness: the bytes of a dword, told apart in greyscale too.
 BYTE_COLOURS = (HUES["yellow"], HUES["sky"], HUES["vermilion"], "#004b70")

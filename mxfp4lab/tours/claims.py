@@ -72,7 +72,7 @@ def interpreter_answers() -> dict[str, list[float]]:
     """
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     environment["PYTHONPATH"] = os.pathsep.join(p for p in (str(REPO_ROOT), environment.get("PYTHONPATH")) if p)
-    command = [sys.executable, "-W", "ignore", "-m", "mxfp4lab.interpreter_probe"]
+    command = [sys.executable, "-W", "ignore", "-m", "mxfp4lab.tours.interpreter_probe"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode:
         raise RuntimeError(f"the interpreter failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
@@ -82,8 +82,8 @@ def interpreter_answers() -> dict[str, list[float]]:
 def compiled_answers() -> dict[str, list[float]]:
     """What the same kernel gives as gfx950 machine code, executed by the emulator."""
     from mxfp4lab.gfx950 import run
-    from mxfp4lab.interpreter_probe import VALUES, probe
     from mxfp4lab.toolchain import compile_kernel
+    from mxfp4lab.tours.interpreter_probe import VALUES, probe
 
     kernel = compile_kernel(
         probe, {"x_ptr": "*fp32", "not_ptr": "*i8", "bf16_ptr": "*bf16"}, {"N": 4}, {"num_warps": 1}

@@ -1,6 +1,6 @@
 """Two lines of arithmetic on which Triton's interpreter and the compiled code part.
 
-Run as `TRITON_INTERPRET=1 python -m mxfp4lab.interpreter_probe` it prints what the interpreter makes of them.
+Run as `TRITON_INTERPRET=1 python -m mxfp4lab.tours.interpreter_probe` it prints what the interpreter makes of them.
 """
 
 import json

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from mxfp4lab.formats import BLOCK, E8M0_BIAS, quantize_mxfp4
-from mxfp4lab.proof import Answer, Answerer
+from mxfp4lab.tours.proof import Answer, Answerer
 
 # One tile of the quantize kernel: rows and columns of the matrix that blocks are laid out in
 TILE_ROWS, TILE_COLUMNS = 8, 256
