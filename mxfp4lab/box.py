@@ -42,8 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the whole set; 0 if everything was right."""
     parser = argparse.ArgumentParser(prog="python -m mxfp4lab.box", description=__doc__)
     parser.add_argument("--budget", default="48", help="configs per shape over all variants (default: %(default)s)")
-    parser.add_argument("--own-budget", default="160",
-                        help="configs per shape of the variant written for this target alone (default: %(default)s)")
+    parser.add_argument(
+        "--own-budget",
+        default="160",
+        help="configs per shape of the variant written for this target alone (default: %(default)s)",
+    )
     parser.add_argument("--out", default="outputs", help="folder for the full records (default: %(default)s)")
     parser.add_argument("--recorded", default="data/recorded", help="folder for what is kept (default: %(default)s)")
     args = parser.parse_args(arguments)
@@ -100,7 +103,8 @@ def compare_best(pool: Pool, searched: Sequence[SweepResult]) -> dict[str, dict[
             for trial in state.ranked():
                 chosen.setdefault(trial.variant, trial)
             entries.setdefault(shape, []).extend(
-                {"variant": trial.variant, "config": dict(trial.config)} for trial in chosen.values())
+                {"variant": trial.variant, "config": dict(trial.config)} for trial in chosen.values()
+            )
     shapes = list(entries)
     tasks = [
         Task(COMPARE, {"plans": entries[shape], "shape": str(shape), "arch": pool.arch,

@@ -153,6 +153,7 @@ def test_check_can_judge_by_amds_machine_code(capfd, monkeypatch):
 
     code, out, _ = check("triton_kernel.py")
     assert code == 0 and "bf16 identical 100 %" in out
+
     def none_here(source=None):
         raise AiterError("no aiter is installed; `pip install --no-deps amd-aiter` gives AMD's kernels")
 

@@ -38,7 +38,7 @@ def every_bf16() -> torch.Tensor:
     blocks = rng.permuted(blocks, axis=1)  # the largest anywhere, in a high or a low half
     rows = np.zeros((256 * K // 32, 32), np.uint16)
     rows[: len(blocks)] = blocks
-    rows[len(blocks):] = blocks[: len(rows) - len(blocks)]
+    rows[len(blocks) :] = blocks[: len(rows) - len(blocks)]
     return torch.from_numpy(rows.reshape(256, K).view(np.int16)).view(torch.bfloat16)
 
 
@@ -132,11 +132,16 @@ def test_tails_are_exact_and_nothing_is_read_outside_or_before_it_is_written(var
 
 BASE = GemmConfig(block_n=64, convert="hw_bf16")
 AXES = [
-    {"split_k": 7, "split_order": "inner", "reduce_form": "flat"}, {"split_k": 4, "reduce_form": "block"},
-    {"split_k": 2, "masks": "always", "row_tail": "mask"}, {"block_m": 4, "block_n": 128, "offset_bits": 64},
-    {"block_m": 32, "matrix_instr_nonkdim": 32, "num_warps": 8}, {"block_m": 8, "accumulate": "add", "num_stages": 3},
-    {"scale_load": "in_place", "load_order": "convert_first", "assume": "off"}, {"xcd_remap": 8, "group_m": 3},
-    {"specialize": "constexpr", "cache_modifier": ".cg", "waves_per_eu": 2}, {"block_n": 256, "block_k": 512},
+    {"split_k": 7, "split_order": "inner", "reduce_form": "flat"},
+    {"split_k": 4, "reduce_form": "block"},
+    {"split_k": 2, "masks": "always", "row_tail": "mask"},
+    {"block_m": 4, "block_n": 128, "offset_bits": 64},
+    {"block_m": 32, "matrix_instr_nonkdim": 32, "num_warps": 8},
+    {"block_m": 8, "accumulate": "add", "num_stages": 3},
+    {"scale_load": "in_place", "load_order": "convert_first", "assume": "off"},
+    {"xcd_remap": 8, "group_m": 3},
+    {"specialize": "constexpr", "cache_modifier": ".cg", "waves_per_eu": 2},
+    {"block_n": 256, "block_k": 512},
 ]
 
 
@@ -149,9 +154,13 @@ def test_axes_do_not_change_a_bit(fields):
 
 SLICED = GemmConfig(block_n=64, block_k=128, convert="hw_bf16", cache_modifier=".cg")
 SLICED_AXES = [
-    {}, {"a_path": "staged"}, {"a_path": "staged", "block_k": 256, "num_warps": 8, "block_m": 32},
-    {"amax": "packed_max", "split_k": 2}, {"block_k": 256, "num_warps": 2, "xcd_remap": 8},
-    {"block_n": 32, "tiles_n": 3}, {"block_m": 32, "block_n": 16, "num_warps": 16},
+    {},
+    {"a_path": "staged"},
+    {"a_path": "staged", "block_k": 256, "num_warps": 8, "block_m": 32},
+    {"amax": "packed_max", "split_k": 2},
+    {"block_k": 256, "num_warps": 2, "xcd_remap": 8},
+    {"block_n": 32, "tiles_n": 3},
+    {"block_m": 32, "block_n": 16, "num_warps": 16},
     {"block_m": 64, "load_order": "convert_first"},
 ]
 

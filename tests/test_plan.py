@@ -47,7 +47,9 @@ def test_a_split_adds_partials_and_a_reduce():
 
 def test_prequant_has_its_own_kernel_and_hybrid_chooses():
     assert [launch.name for launch in build_plan("prequant_rowmajor", None, "4,2880,512").launches] == [
-        "quantize_rows", "gemm_prequant"]
+        "quantize_rows",
+        "gemm_prequant",
+    ]
     few, many = build_plan("hybrid", None, "4,2880,512"), build_plan("hybrid", None, "256,3072,1536")
     assert few.launches[0].name == "gemm_fused" and many.launches[0].name == "quantize_rows"
 

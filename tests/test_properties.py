@@ -15,14 +15,13 @@ from collections.abc import Iterator
 import pytest
 
 from mxfp4lab.config import CHOICES, GemmConfig, config_errors
-from mxfp4lab.plan import VARIANTS, default_config
+from mxfp4lab.plan import VARIANTS, Plan, default_config
 from mxfp4lab.shapes import Shape
+from mxfp4lab.toolchain import compile_many
 from tests.mutations.cases import inputs_of
 from tests.mutations.detect import Verdict, examine_plan
 
-TRITON_VARIANTS = tuple(
-    name for name, spec in VARIANTS.items() if not (spec.traits.needs_aiter or spec.traits.hopper)
-)
+TRITON_VARIANTS = tuple(name for name, spec in VARIANTS.items() if not (spec.traits.needs_aiter or spec.traits.hopper))
 SHAPES = (Shape(5, 96, 320), Shape(20, 64, 512), Shape(33, 160, 1024), Shape(64, 128, 448))
 AXES: dict[str, tuple] = {
     "block_m": (4, 8, 16, 32, 64), "block_n": (16, 32, 64, 128), "block_k": (64, 128, 256, 512),
@@ -49,25 +48,39 @@ def draws(seed: int, count: int) -> Iterator[tuple[str, Shape, GemmConfig]]:
         yield variant, shape, dataclasses.replace(default_config(variant, shape), **changed)
 
 
-def verdict_on(variant: str, shape: Shape, config: GemmConfig) -> Verdict:
-    """What every check says, whatever `config_errors` says."""
-    try:
-        plan = VARIANTS[variant].builder(config, shape, "gfx950", variant)
-    except (ValueError, ArithmeticError, LookupError) as error:
+def verdicts(trials: list[tuple[str, Shape, GemmConfig]]) -> Iterator[Verdict]:
+    """What every check says of each, whatever `config_errors` says; compiled apart, for a bad config may kill LLVM."""
+    plans: list[Plan | None] = []
+    for variant, shape, config in trials:
+        try:
+            plans.append(VARIANTS[variant].builder(config, shape, "gfx950", variant))
+        except (ValueError, ArithmeticError, LookupError):
+            plans.append(None)
+    failed = {
+        id(result.plan): result.error
+        for result in compile_many([plan for plan in plans if plan is not None], 1)
+        if result.error is not None
+    }
+    for (_, shape, _), plan in zip(trials, plans, strict=True):
         verdict = Verdict()
-        verdict.object("compile", f"no plan: {error}")
-        return verdict
-    return examine_plan(plan, *inputs_of(shape, "task"))
+        if plan is None or id(plan) in failed:
+            verdict.object("compile", str(failed.get(id(plan), "no plan can be made")))
+            yield verdict
+        else:
+            yield examine_plan(plan, *inputs_of(shape, "task"))
 
 
 def hold(seed: int, count: int) -> tuple[int, int]:
     """Try that many draws; (accepted, refused for a fault that showed)."""
     accepted = refused = 0
+    trials, reasons = [], []
     for variant, shape, config in draws(seed, count):
         errors = config_errors(config, shape, variant=variant)
         if errors and all(OF_NO_EFFECT.search(error) for error in errors):
             continue
-        verdict = verdict_on(variant, shape, config)
+        trials.append((variant, shape, config))
+        reasons.append(errors)
+    for (variant, shape, config), errors, verdict in zip(trials, reasons, verdicts(trials), strict=True):
         what = (variant, str(shape), config.changes(), errors, verdict.said)
         if errors:
             assert verdict.said or any(OF_NO_EFFECT.search(error) for error in errors), ("refused, and works", *what)

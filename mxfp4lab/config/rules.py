@@ -193,12 +193,17 @@ def _check_sliced(config: GemmConfig, shape: Shape, arch: str, refuse: Refuse) -
         refuse("convert", "must be 'hw_bf16' in sliced variants")
     # What would not change the kernel must not make a second config of it.
     for name, reason in (
-            ("group_m", "row tiles are always neighbours"),
-            ("matrix_instr_nonkdim", "the layouts are those of 16x16x128"), ("num_stages", "there is no pipeline"),
-            ("accumulate", "always in place"), ("scale_load", "by dword where it can be"),
-            ("assume", "sizes are known"), ("row_tail", "rows past the end repeat the last"),
-            ("masks", "only where needed"),
-            ("offset_bits", "buffer addressing"), ("split_order", "parts lie far apart")):
+        ("group_m", "row tiles are always neighbours"),
+        ("matrix_instr_nonkdim", "the layouts are those of 16x16x128"),
+        ("num_stages", "there is no pipeline"),
+        ("accumulate", "always in place"),
+        ("scale_load", "by dword where it can be"),
+        ("assume", "sizes are known"),
+        ("row_tail", "rows past the end repeat the last"),
+        ("masks", "only where needed"),
+        ("offset_bits", "buffer addressing"),
+        ("split_order", "parts lie far apart"),
+    ):
         if getattr(config, name) != DEFAULTS[name]:
             refuse(name, f"must be {DEFAULTS[name]!r} in sliced variants: {reason}")
     if config.specialize == "runtime":
@@ -217,12 +222,21 @@ def _check_hopper(config: GemmConfig, shape: Shape, arch: str, refuse: Refuse) -
     if needed_offset_bits(config, shape) == 64:
         refuse("offset_bits", f"no value works on {shape} in hopper: its offsets are 32 bits wide")
     for name, reason in (
-            ("group_m", "row tiles are the slowest axis of the grid"), ("cache_modifier", "loads are async copies"),
-            ("accumulate", "always in place"), ("load_order", "the pipeline decides"), ("scale_load", "by tile"),
-            ("assume", "sizes are known"), ("row_tail", "always masked"), ("masks", "only where needed"),
-            ("offset_bits", "32"), ("split_order", "splits are the second axis of the grid"),
-            ("reduce_form", "the last program of a tile adds"), ("reduce_block_m", "it adds its own tile"),
-            ("reduce_block_n", "it adds its own tile"), ("reduce_num_warps", "it adds its own tile")):
+        ("group_m", "row tiles are the slowest axis of the grid"),
+        ("cache_modifier", "loads are async copies"),
+        ("accumulate", "always in place"),
+        ("load_order", "the pipeline decides"),
+        ("scale_load", "by tile"),
+        ("assume", "sizes are known"),
+        ("row_tail", "always masked"),
+        ("masks", "only where needed"),
+        ("offset_bits", "32"),
+        ("split_order", "splits are the second axis of the grid"),
+        ("reduce_form", "the last program of a tile adds"),
+        ("reduce_block_m", "it adds its own tile"),
+        ("reduce_block_n", "it adds its own tile"),
+        ("reduce_num_warps", "it adds its own tile"),
+    ):
         if getattr(config, name) != DEFAULTS[name]:
             refuse(name, f"must be {DEFAULTS[name]!r} in hopper: {reason}")
     if config.specialize == "runtime":

@@ -54,7 +54,7 @@ def runs_on(variant: str, arch: str) -> bool:
 
 
 def resolved_a_mode(config: GemmConfig, shape: Shape, traits: VariantTraits) -> str:
-    """"fused" or "prequant"; an open choice left open goes by rows: short A is cheap to quantize in every tile."""
+    """ "fused" or "prequant"; an open choice left open goes by rows: short A is cheap to quantize in every tile."""
     if traits.a_mode != "open":
         return traits.a_mode
     if config.a_mode != "auto":
@@ -63,12 +63,12 @@ def resolved_a_mode(config: GemmConfig, shape: Shape, traits: VariantTraits) -> 
 
 
 def resolved_scale_load(config: GemmConfig, traits: VariantTraits) -> str:
-    """"in_place" or "by_tile"."""
+    """ "in_place" or "by_tile"."""
     return traits.scale_load if config.scale_load == "auto" else config.scale_load
 
 
 def resolved_specialize(config: GemmConfig, traits: VariantTraits) -> str:
-    """"runtime" or "constexpr"."""
+    """ "runtime" or "constexpr"."""
     return traits.specialize if config.specialize == "auto" else config.specialize
 
 

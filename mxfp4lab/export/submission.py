@@ -19,7 +19,7 @@ from mxfp4lab.shapes import Shape, parse_shape
 from mxfp4lab.toolchain import CompileError, compile_plan
 
 MAX_CANDIDATES = 16
-DEMANDING_SHAPES = (Shape(8, 2112, 7168), Shape(33, 160, 192))
+DEMANDING_SHAPES = (Shape(8, 2112, 7168), Shape(33, 160, 192), Shape(16, 512, 16384))
 _PLAIN = re.compile(r'[^"\\\x00-\x1f\x7f\u2028\u2029]*')
 Choice = Pick | tuple[str, GemmConfig | Mapping[str, object] | None]
 
@@ -114,7 +114,7 @@ def _pick(choice: Choice, shape: Shape, arch: str) -> Pick:
 def _default_pick(pick: Pick, arch: str) -> Pick:
     """What serves any other shape: the pick's variant if it fits shapes long in K and shapes with tails, else another.
 
-    16 rows, K in one piece, one set of launches. A kernel that keeps all of K at once, for one, fits short K only.
+    16 rows, K in one piece, one set of launches, no spilled register.
     """
     others = [name for name, spec in VARIANTS.items() if not spec.needs_aiter and not spec.traits.hopper]
     for variant in dict.fromkeys([pick.variant, *others]):
@@ -122,19 +122,26 @@ def _default_pick(pick: Pick, arch: str) -> Pick:
         config = replace(config, block_m=16, split_k=1, convert=pick.config.convert, masks="needed", offset_bits=0)
         if VARIANTS[variant].traits.a_mode == "open":
             config = replace(config, a_mode="fused")
-        if VARIANTS[variant].needs_aiter or _fits(variant, config, arch):
-            return Pick(variant, config)
+        if variant == pick.variant:
+            config = replace(config, amax=pick.config.amax)  # one form of the arithmetic in the file, not two
+        # A kernel that keeps all of K at once fits short K only: its form that works through K step by step fits any.
+        in_steps = replace(config, a_path="direct", load_order="convert_first", num_warps=8)
+        for candidate in (config, in_steps):
+            if VARIANTS[variant].needs_aiter or _fits(variant, candidate, arch):
+                return Pick(variant, candidate)
     raise ValueError("no variant has a config that serves any other shape")
 
 
 def _fits(variant: str, config: GemmConfig, arch: str) -> bool:
-    """Does the config compile for the shapes that ask most of a default?"""
+    """Does the config compile, and without spills, for the shapes that ask most of a default?"""
     for shape in DEMANDING_SHAPES:
         if config_errors(config, shape, arch, variant):
             return False
         try:
-            compile_plan(build_plan(variant, config, shape, arch), arch)
+            compiled = compile_plan(build_plan(variant, config, shape, arch), arch)
         except CompileError:
+            return False
+        if any(kernel.resources.spilled_vgprs for kernel in compiled.kernels):
             return False
     return True
 

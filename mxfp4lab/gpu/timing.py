@@ -127,8 +127,19 @@ def summarize(samples_us: Sequence[float], regime: str, stopped_by: str, floor_u
     n = len(ordered)
     mean = sum(ordered) / n
     std = math.sqrt(sum((x - mean) ** 2 for x in ordered) / (n - 1)) if n > 1 else 0.0
-    return Timing(regime, n, mean, std, ordered[0], quantile(ordered, 0.2), quantile(ordered, 0.5),
-                  quantile(ordered, 0.8), ordered[-1], stopped_by, floor_us)
+    return Timing(
+        regime,
+        n,
+        mean,
+        std,
+        ordered[0],
+        quantile(ordered, 0.2),
+        quantile(ordered, 0.5),
+        quantile(ordered, 0.8),
+        ordered[-1],
+        stopped_by,
+        floor_us,
+    )
 
 
 def time_leaderboard(
@@ -272,8 +283,13 @@ def verdict(timings: Mapping[str, Timing], simplicity: Callable[[str], Any] | No
     if len(tied) == 1:
         return Verdict("winner", order[0], tied, f"winner {order[0]}: p50 {best.p50_us:.2f} us, intervals separate")
     chosen = min(tied, key=simplicity) if simplicity is not None else order[0]
-    return Verdict("tie", chosen, tied, f"tie of {len(tied)} within p20..p80 of {order[0]} ({best.p50_us:.2f} us); "
-                   f"{chosen} is preferred" + (" as the simplest" if simplicity is not None else ""))
+    return Verdict(
+        "tie",
+        chosen,
+        tied,
+        f"tie of {len(tied)} within p20..p80 of {order[0]} ({best.p50_us:.2f} us); "
+        f"{chosen} is preferred" + (" as the simplest" if simplicity is not None else ""),
+    )
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,8 @@ def quantize_pairs(pairs, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr):
     p0, p2 = tl.split(p02)
     p1, p3 = tl.split(p13)
     word = tl.inline_asm_elementwise(
-        CVT_WORDS_BF16, CVT_WORDS_BF16_CONSTRAINTS, [p0, p1, p2, p3, scale], dtype=tl.int32, is_pure=True, pack=2)
+        CVT_WORDS_BF16, CVT_WORDS_BF16_CONSTRAINTS, [p0, p1, p2, p3, scale], dtype=tl.int32, is_pure=True, pack=2
+    )
     packed = bytes_of_words(word)
     return tl.reshape(packed, (BLOCK_M, BLOCK_K // 2)), byte.to(tl.uint8)
 
@@ -172,9 +173,13 @@ def quantize_tile(x, CONVERT: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.c
             odd1, odd3 = tl.split(odd13)
             hardware_scale = tl.broadcast_to(byte << 23, (BLOCK_M, BLOCK_K // 32, 4))
             word = tl.inline_asm_elementwise(
-                CVT_WORDS_F32, CVT_WORDS_F32_CONSTRAINTS,
+                CVT_WORDS_F32,
+                CVT_WORDS_F32_CONSTRAINTS,
                 [even0, odd0, even1, odd1, even2, odd2, even3, odd3, hardware_scale],
-                dtype=tl.int32, is_pure=True, pack=2)
+                dtype=tl.int32,
+                is_pure=True,
+                pack=2,
+            )
             packed = bytes_of_words(word)
         else:
             low, high = tl.split(tl.reshape(codes, (BLOCK_M, BLOCK_K // 32, 16, 2)))

@@ -22,12 +22,34 @@ from .tiles import (
 
 @triton.jit
 def gemm_body(
-    a_ptr, a_scale_ptr, b_ptr, b_scale_ptr, out_ptr, M, N, K,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr,
-    SPLIT_INNER: tl.constexpr, GROUP_M: tl.constexpr, XCDS: tl.constexpr, A_FUSED: tl.constexpr,
-    B_SHUFFLED: tl.constexpr, SCALES_BY_TILE: tl.constexpr, CONVERT: tl.constexpr, MASK_M: tl.constexpr,
-    MASK_N: tl.constexpr, WRAP_N: tl.constexpr, MASK_K: tl.constexpr, ACCUMULATE: tl.constexpr,
-    CONVERT_FIRST: tl.constexpr, ASSUME: tl.constexpr, OFFSET_BITS: tl.constexpr, CACHE: tl.constexpr,
+    a_ptr,
+    a_scale_ptr,
+    b_ptr,
+    b_scale_ptr,
+    out_ptr,
+    M,
+    N,
+    K,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    SPLIT_K: tl.constexpr,
+    SPLIT_INNER: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    XCDS: tl.constexpr,
+    A_FUSED: tl.constexpr,
+    B_SHUFFLED: tl.constexpr,
+    SCALES_BY_TILE: tl.constexpr,
+    CONVERT: tl.constexpr,
+    MASK_M: tl.constexpr,
+    MASK_N: tl.constexpr,
+    WRAP_N: tl.constexpr,
+    MASK_K: tl.constexpr,
+    ACCUMULATE: tl.constexpr,
+    CONVERT_FIRST: tl.constexpr,
+    ASSUME: tl.constexpr,
+    OFFSET_BITS: tl.constexpr,
+    CACHE: tl.constexpr,
     NUM_STAGES: tl.constexpr,
 ):
     """One program: a BLOCK_M x BLOCK_N tile of C over one slice of K."""
@@ -85,8 +107,9 @@ def gemm_body(
             if CONVERT == "hw_bf16":
                 # Two bf16 at a time: the convert takes them packed.
                 pair = tile_k * (BLOCK_K // 2) + tl.arange(0, BLOCK_K // 2)
-                a_raw = load_tile(a_ptr.to(tl.pointer_type(tl.int32)), wide_row, M, pair, K // 2, K // 2,
-                                  MASK_M, MASK_K, "")
+                a_raw = load_tile(
+                    a_ptr.to(tl.pointer_type(tl.int32)), wide_row, M, pair, K // 2, K // 2, MASK_M, MASK_K, ""
+                )
             else:
                 k = tile_k * BLOCK_K + tl.arange(0, BLOCK_K)
                 a_raw = load_tile(a_ptr, wide_row, M, k, K, K, MASK_M, MASK_K, "")
@@ -101,21 +124,44 @@ def gemm_body(
         if B_SHUFFLED:
             # 16 rows of B over BLOCK_K are one contiguous piece: 16 times as long as one row would be.
             b_piece = tile_k * (BLOCK_K * 8) + tl.arange(0, BLOCK_K * 8)
-            b_tile = load_tile(b_ptr, as_offset(b_group, OFFSET_BITS), N // 16, b_piece, K * 8, K * 8,
-                               MASK_N and not WRAP_N, MASK_K, CACHE)
+            b_tile = load_tile(
+                b_ptr,
+                as_offset(b_group, OFFSET_BITS),
+                N // 16,
+                b_piece,
+                K * 8,
+                K * 8,
+                MASK_N and not WRAP_N,
+                MASK_K,
+                CACHE,
+            )
             b_q = unshuffle_weight_tile(b_tile, BLOCK_N, BLOCK_K)
         else:
             b_byte = tile_k * (BLOCK_K // 2) + tl.arange(0, BLOCK_K // 2)
-            b_q = load_tile(b_ptr, as_offset(b_row, OFFSET_BITS), N, b_byte, K // 2, K // 2,
-                            MASK_N and not WRAP_N, MASK_K, CACHE)
+            b_q = load_tile(
+                b_ptr, as_offset(b_row, OFFSET_BITS), N, b_byte, K // 2, K // 2, MASK_N and not WRAP_N, MASK_K, CACHE
+            )
         if SCALES_BY_TILE:
             b_scale = load_scales_by_tile(
-                b_scale_ptr, pid_n * BLOCK_N, N, tile_k * (BLOCK_K // 32), K // 32, padded_columns, BLOCK_N, BLOCK_K,
-                WRAP_N, MASK_N and not WRAP_N, MASK_K, OFFSET_BITS, CACHE)
+                b_scale_ptr,
+                pid_n * BLOCK_N,
+                N,
+                tile_k * (BLOCK_K // 32),
+                K // 32,
+                padded_columns,
+                BLOCK_N,
+                BLOCK_K,
+                WRAP_N,
+                MASK_N and not WRAP_N,
+                MASK_K,
+                OFFSET_BITS,
+                CACHE,
+            )
         else:
             b_column = tile_k * (BLOCK_K // 32) + tl.arange(0, BLOCK_K // 32)
-            b_scale = load_scales_in_place(b_scale_ptr, as_offset(scale_row, OFFSET_BITS), b_column, K // 32,
-                                           padded_columns, MASK_K, CACHE)
+            b_scale = load_scales_in_place(
+                b_scale_ptr, as_offset(scale_row, OFFSET_BITS), b_column, K // 32, padded_columns, MASK_K, CACHE
+            )
 
         if A_FUSED and not CONVERT_FIRST:
             a_q, a_scale = quantize_tile(a_raw, CONVERT, BLOCK_M, BLOCK_K)
@@ -142,62 +188,253 @@ def gemm_body(
 
 @triton.jit
 def gemm_fused(
-    a_ptr, b_ptr, b_scale_ptr, out_ptr, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr, SPLIT_INNER: tl.constexpr, GROUP_M: tl.constexpr,
-    XCDS: tl.constexpr, B_SHUFFLED: tl.constexpr, SCALES_BY_TILE: tl.constexpr, CONVERT: tl.constexpr,
-    MASK_M: tl.constexpr, MASK_N: tl.constexpr, WRAP_N: tl.constexpr, MASK_K: tl.constexpr,
-    ACCUMULATE: tl.constexpr, CONVERT_FIRST: tl.constexpr, ASSUME: tl.constexpr, OFFSET_BITS: tl.constexpr,
-    CACHE: tl.constexpr, NUM_STAGES: tl.constexpr,
+    a_ptr,
+    b_ptr,
+    b_scale_ptr,
+    out_ptr,
+    M,
+    N,
+    K,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    SPLIT_K: tl.constexpr,
+    SPLIT_INNER: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    XCDS: tl.constexpr,
+    B_SHUFFLED: tl.constexpr,
+    SCALES_BY_TILE: tl.constexpr,
+    CONVERT: tl.constexpr,
+    MASK_M: tl.constexpr,
+    MASK_N: tl.constexpr,
+    WRAP_N: tl.constexpr,
+    MASK_K: tl.constexpr,
+    ACCUMULATE: tl.constexpr,
+    CONVERT_FIRST: tl.constexpr,
+    ASSUME: tl.constexpr,
+    OFFSET_BITS: tl.constexpr,
+    CACHE: tl.constexpr,
+    NUM_STAGES: tl.constexpr,
 ):
     """A ``[M, K]`` bf16, quantized in the program; M, N, K at run time."""
     gemm_body(
-        a_ptr, None, b_ptr, b_scale_ptr, out_ptr, M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, SPLIT_K, SPLIT_INNER, GROUP_M,
-        XCDS, True, B_SHUFFLED, SCALES_BY_TILE, CONVERT, MASK_M, MASK_N, WRAP_N, MASK_K, ACCUMULATE, CONVERT_FIRST,
-        ASSUME, OFFSET_BITS, CACHE, NUM_STAGES)
+        a_ptr,
+        None,
+        b_ptr,
+        b_scale_ptr,
+        out_ptr,
+        M,
+        N,
+        K,
+        BLOCK_M,
+        BLOCK_N,
+        BLOCK_K,
+        SPLIT_K,
+        SPLIT_INNER,
+        GROUP_M,
+        XCDS,
+        True,
+        B_SHUFFLED,
+        SCALES_BY_TILE,
+        CONVERT,
+        MASK_M,
+        MASK_N,
+        WRAP_N,
+        MASK_K,
+        ACCUMULATE,
+        CONVERT_FIRST,
+        ASSUME,
+        OFFSET_BITS,
+        CACHE,
+        NUM_STAGES,
+    )
 
 
 @triton.jit
 def gemm_fused_constexpr(
-    a_ptr, b_ptr, b_scale_ptr, out_ptr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr, SPLIT_INNER: tl.constexpr,
-    GROUP_M: tl.constexpr, XCDS: tl.constexpr, B_SHUFFLED: tl.constexpr, SCALES_BY_TILE: tl.constexpr,
-    CONVERT: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr, WRAP_N: tl.constexpr, MASK_K: tl.constexpr,
-    ACCUMULATE: tl.constexpr, CONVERT_FIRST: tl.constexpr, ASSUME: tl.constexpr, OFFSET_BITS: tl.constexpr,
-    CACHE: tl.constexpr, NUM_STAGES: tl.constexpr,
+    a_ptr,
+    b_ptr,
+    b_scale_ptr,
+    out_ptr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    SPLIT_K: tl.constexpr,
+    SPLIT_INNER: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    XCDS: tl.constexpr,
+    B_SHUFFLED: tl.constexpr,
+    SCALES_BY_TILE: tl.constexpr,
+    CONVERT: tl.constexpr,
+    MASK_M: tl.constexpr,
+    MASK_N: tl.constexpr,
+    WRAP_N: tl.constexpr,
+    MASK_K: tl.constexpr,
+    ACCUMULATE: tl.constexpr,
+    CONVERT_FIRST: tl.constexpr,
+    ASSUME: tl.constexpr,
+    OFFSET_BITS: tl.constexpr,
+    CACHE: tl.constexpr,
+    NUM_STAGES: tl.constexpr,
 ):
     """A ``[M, K]`` bf16, quantized in the program; M, N, K compile-time constants."""
     gemm_body(
-        a_ptr, None, b_ptr, b_scale_ptr, out_ptr, M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, SPLIT_K, SPLIT_INNER, GROUP_M,
-        XCDS, True, B_SHUFFLED, SCALES_BY_TILE, CONVERT, MASK_M, MASK_N, WRAP_N, MASK_K, ACCUMULATE, CONVERT_FIRST,
-        ASSUME, OFFSET_BITS, CACHE, NUM_STAGES)
+        a_ptr,
+        None,
+        b_ptr,
+        b_scale_ptr,
+        out_ptr,
+        M,
+        N,
+        K,
+        BLOCK_M,
+        BLOCK_N,
+        BLOCK_K,
+        SPLIT_K,
+        SPLIT_INNER,
+        GROUP_M,
+        XCDS,
+        True,
+        B_SHUFFLED,
+        SCALES_BY_TILE,
+        CONVERT,
+        MASK_M,
+        MASK_N,
+        WRAP_N,
+        MASK_K,
+        ACCUMULATE,
+        CONVERT_FIRST,
+        ASSUME,
+        OFFSET_BITS,
+        CACHE,
+        NUM_STAGES,
+    )
 
 
 @triton.jit
 def gemm_prequant(
-    a_ptr, a_scale_ptr, b_ptr, b_scale_ptr, out_ptr, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr, SPLIT_INNER: tl.constexpr, GROUP_M: tl.constexpr,
-    XCDS: tl.constexpr, B_SHUFFLED: tl.constexpr, SCALES_BY_TILE: tl.constexpr, MASK_M: tl.constexpr,
-    MASK_N: tl.constexpr, WRAP_N: tl.constexpr, MASK_K: tl.constexpr, ACCUMULATE: tl.constexpr,
-    ASSUME: tl.constexpr, OFFSET_BITS: tl.constexpr, CACHE: tl.constexpr, NUM_STAGES: tl.constexpr,
+    a_ptr,
+    a_scale_ptr,
+    b_ptr,
+    b_scale_ptr,
+    out_ptr,
+    M,
+    N,
+    K,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    SPLIT_K: tl.constexpr,
+    SPLIT_INNER: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    XCDS: tl.constexpr,
+    B_SHUFFLED: tl.constexpr,
+    SCALES_BY_TILE: tl.constexpr,
+    MASK_M: tl.constexpr,
+    MASK_N: tl.constexpr,
+    WRAP_N: tl.constexpr,
+    MASK_K: tl.constexpr,
+    ACCUMULATE: tl.constexpr,
+    ASSUME: tl.constexpr,
+    OFFSET_BITS: tl.constexpr,
+    CACHE: tl.constexpr,
+    NUM_STAGES: tl.constexpr,
 ):
     """A ``[M, K // 2]`` e2m1 with scales ``[M, K // 32]``; M, N, K at run time."""
     gemm_body(
-        a_ptr, a_scale_ptr, b_ptr, b_scale_ptr, out_ptr, M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, SPLIT_K, SPLIT_INNER,
-        GROUP_M, XCDS, False, B_SHUFFLED, SCALES_BY_TILE, "none", MASK_M, MASK_N, WRAP_N, MASK_K, ACCUMULATE, False,
-        ASSUME, OFFSET_BITS, CACHE, NUM_STAGES)
+        a_ptr,
+        a_scale_ptr,
+        b_ptr,
+        b_scale_ptr,
+        out_ptr,
+        M,
+        N,
+        K,
+        BLOCK_M,
+        BLOCK_N,
+        BLOCK_K,
+        SPLIT_K,
+        SPLIT_INNER,
+        GROUP_M,
+        XCDS,
+        False,
+        B_SHUFFLED,
+        SCALES_BY_TILE,
+        "none",
+        MASK_M,
+        MASK_N,
+        WRAP_N,
+        MASK_K,
+        ACCUMULATE,
+        False,
+        ASSUME,
+        OFFSET_BITS,
+        CACHE,
+        NUM_STAGES,
+    )
 
 
 @triton.jit
 def gemm_prequant_constexpr(
-    a_ptr, a_scale_ptr, b_ptr, b_scale_ptr, out_ptr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr,
-    SPLIT_INNER: tl.constexpr, GROUP_M: tl.constexpr, XCDS: tl.constexpr, B_SHUFFLED: tl.constexpr,
-    SCALES_BY_TILE: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr, WRAP_N: tl.constexpr,
-    MASK_K: tl.constexpr, ACCUMULATE: tl.constexpr, ASSUME: tl.constexpr, OFFSET_BITS: tl.constexpr,
-    CACHE: tl.constexpr, NUM_STAGES: tl.constexpr,
+    a_ptr,
+    a_scale_ptr,
+    b_ptr,
+    b_scale_ptr,
+    out_ptr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    SPLIT_K: tl.constexpr,
+    SPLIT_INNER: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    XCDS: tl.constexpr,
+    B_SHUFFLED: tl.constexpr,
+    SCALES_BY_TILE: tl.constexpr,
+    MASK_M: tl.constexpr,
+    MASK_N: tl.constexpr,
+    WRAP_N: tl.constexpr,
+    MASK_K: tl.constexpr,
+    ACCUMULATE: tl.constexpr,
+    ASSUME: tl.constexpr,
+    OFFSET_BITS: tl.constexpr,
+    CACHE: tl.constexpr,
+    NUM_STAGES: tl.constexpr,
 ):
     """A ``[M, K // 2]`` e2m1 with scales ``[M, K // 32]``; M, N, K compile-time constants."""
     gemm_body(
-        a_ptr, a_scale_ptr, b_ptr, b_scale_ptr, out_ptr, M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, SPLIT_K, SPLIT_INNER,
-        GROUP_M, XCDS, False, B_SHUFFLED, SCALES_BY_TILE, "none", MASK_M, MASK_N, WRAP_N, MASK_K, ACCUMULATE, False,
-        ASSUME, OFFSET_BITS, CACHE, NUM_STAGES)
+        a_ptr,
+        a_scale_ptr,
+        b_ptr,
+        b_scale_ptr,
+        out_ptr,
+        M,
+        N,
+        K,
+        BLOCK_M,
+        BLOCK_N,
+        BLOCK_K,
+        SPLIT_K,
+        SPLIT_INNER,
+        GROUP_M,
+        XCDS,
+        False,
+        B_SHUFFLED,
+        SCALES_BY_TILE,
+        "none",
+        MASK_M,
+        MASK_N,
+        WRAP_N,
+        MASK_K,
+        ACCUMULATE,
+        False,
+        ASSUME,
+        OFFSET_BITS,
+        CACHE,
+        NUM_STAGES,
+    )

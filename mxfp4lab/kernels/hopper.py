@@ -19,6 +19,7 @@ Domain: finite ``|A| < 2**120``, B scales from ``2**-100`` (byte 27) to ``2**33`
 Tried on an H200 and left out: C instead of C^T tiles (decoded B then crosses shared memory), tiles of 128 k, and K
 divided among the warp groups of a program; none was faster where it counts.
 """
+
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
@@ -28,7 +29,8 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 def _max_bf16x2(x, y):
     """Maximum of two words of two bf16 each, int32."""
     return tl.inline_asm_elementwise(
-        "max.bf16x2 $0, $1, $2;", "=r,r,r", args=[x, y], dtype=tl.int32, is_pure=True, pack=1)
+        "max.bf16x2 $0, $1, $2;", "=r,r,r", args=[x, y], dtype=tl.int32, is_pure=True, pack=1
+    )
 
 
 @triton.jit
@@ -42,7 +44,12 @@ def _abs_max_of_four(x):
         and.b32 v, v, 0x7FFF7FFF;
         max.bf16x2 $0, u, v;
         }""",
-        "=r,l", args=[x], dtype=tl.int32, is_pure=True, pack=1)
+        "=r,l",
+        args=[x],
+        dtype=tl.int32,
+        is_pure=True,
+        pack=1,
+    )
 
 
 @triton.jit
@@ -72,8 +79,12 @@ def _round_to_e2m1(x, scale):
         prmt.b32 $2, v0, v1, 0x5410;
         prmt.b32 $3, v0, v1, 0x7632;
         }""",
-        "=&r,=&r,=&r,=&r,l,l,r,r", args=[x, scale],
-        dtype=(tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16), is_pure=True, pack=2)
+        "=&r,=&r,=&r,=&r,l,l,r,r",
+        args=[x, scale],
+        dtype=(tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16),
+        is_pure=True,
+        pack=2,
+    )
 
 
 @triton.jit
@@ -103,8 +114,12 @@ def _decode_e2m1(word, factor):
         shr.u32 b, $4, 6;  and.b32 b, b, 0x01C001C0; or.b32 a, a, b;
         mul.rn.bf16x2 $3, a, $5;
         }""",
-        "=&r,=&r,=&r,=&r,r,r", args=[word, factor],
-        dtype=(tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16), is_pure=True, pack=2)
+        "=&r,=&r,=&r,=&r,r,r",
+        args=[word, factor],
+        dtype=(tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16),
+        is_pure=True,
+        pack=2,
+    )
 
 
 @triton.jit
@@ -173,14 +188,23 @@ def _prefetch_rows(row_pointers, first, count, LINES: tl.constexpr):
     line = first + tl.where(line < count, line, 0)
     pointers = row_pointers[:, None] + line[None, :] * 128
     tl.inline_asm_elementwise(
-        "prefetch.global.L2 [$1]; mov.b32 $0, 0;", "=r,l", args=[pointers.to(tl.int64)], dtype=tl.int32,
-        is_pure=False, pack=1)
+        "prefetch.global.L2 [$1]; mov.b32 $0, 0;",
+        "=r,l",
+        args=[pointers.to(tl.int64)],
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
+    )
 
 
 @triton.jit
 def hopper_quantize(
-    a_ptr, out_ptr, M: tl.constexpr,
-    K: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr,
+    a_ptr,
+    out_ptr,
+    M: tl.constexpr,
+    K: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_K: tl.constexpr,
 ):
     """A [M, K] bf16 -> its MXFP4 values [M, K] bf16, k in the chunked order. Grid: (row blocks, k blocks)."""
     gdc_launch_dependents()
@@ -197,10 +221,22 @@ def hopper_quantize(
 
 @triton.jit
 def hopper_gemm(
-    a_ptr, b_ptr, b_scale_ptr, c_ptr, partial_ptr, count_ptr,
-    M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr,
-    NUM_STAGES: tl.constexpr, QUANTIZE_A: tl.constexpr, PREFETCH_LINES: tl.constexpr,
+    a_ptr,
+    b_ptr,
+    b_scale_ptr,
+    c_ptr,
+    partial_ptr,
+    count_ptr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    SPLIT_K: tl.constexpr,
+    NUM_STAGES: tl.constexpr,
+    QUANTIZE_A: tl.constexpr,
+    PREFETCH_LINES: tl.constexpr,
 ):
     """C = dequant(quant(A)) @ dequant(B)^T in one launch, split-K included.
 

@@ -25,8 +25,11 @@ def operand_layout(waves, rows, unit, length):
     """
     return gl.DistributedLinearLayout(
         reg_bases=bases(1, unit, 2) + bases(4 * unit, length, 2) + bases(16, rows, 1),
-        lane_bases=bases(1, 16, 1) + bases(unit, 4 * unit, 2), warp_bases=bases(1, waves, 0), block_bases=[],
-        shape=[waves, rows, length])
+        lane_bases=bases(1, 16, 1) + bases(unit, 4 * unit, 2),
+        warp_bases=bases(1, waves, 0),
+        block_bases=[],
+        shape=[waves, rows, length],
+    )
 
 
 @gluon.constexpr_function
@@ -34,16 +37,23 @@ def row_layout(waves, rows, length):
     """Sixteen lanes read 256 neighbouring bytes of one row of A (pairs of bf16), the next sixteen those of the next."""
     return gl.DistributedLinearLayout(
         reg_bases=bases(1, 4, 2) + bases(4, 16, 1) + bases(64, length, 2) + bases(16, rows, 1),
-        lane_bases=bases(4, 64, 2) + bases(1, 4, 1), warp_bases=bases(1, waves, 0), block_bases=[],
-        shape=[waves, rows, length])
+        lane_bases=bases(4, 64, 2) + bases(1, 4, 1),
+        warp_bases=bases(1, waves, 0),
+        block_bases=[],
+        shape=[waves, rows, length],
+    )
 
 
 @gluon.constexpr_function
 def scale_word_layout(waves, groups):
     """A lane holds the dword of its row and scale column, for every group of 32 rows."""
     return gl.DistributedLinearLayout(
-        reg_bases=bases(1, groups, 1), lane_bases=bases(1, 64, 2), warp_bases=bases(1, waves, 0), block_bases=[],
-        shape=[waves, groups, 64])
+        reg_bases=bases(1, groups, 1),
+        lane_bases=bases(1, 64, 2),
+        warp_bases=bases(1, waves, 0),
+        block_bases=[],
+        shape=[waves, groups, 64],
+    )
 
 
 @gluon.jit

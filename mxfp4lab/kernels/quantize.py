@@ -8,9 +8,21 @@ from .tiles import as_offset, load_tile, shuffled_scale_offset
 
 
 @triton.jit
-def quantize_body(a_ptr, a_q_ptr, a_scale_ptr, M, K, scale_rows, SHUFFLE: tl.constexpr, CONVERT: tl.constexpr,
-                  BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr, MASK_M: tl.constexpr, MASK_K: tl.constexpr,
-                  OFFSET_BITS: tl.constexpr):
+def quantize_body(
+    a_ptr,
+    a_q_ptr,
+    a_scale_ptr,
+    M,
+    K,
+    scale_rows,
+    SHUFFLE: tl.constexpr,
+    CONVERT: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    MASK_M: tl.constexpr,
+    MASK_K: tl.constexpr,
+    OFFSET_BITS: tl.constexpr,
+):
     """One program: BLOCK_M rows by BLOCK_K columns; program 0 counts rows, program 1 columns.
 
     With SHUFFLE the scales go to their place in the e8m0 shuffle, and the padding (rows M .. scale_rows - 1, columns
@@ -40,24 +52,57 @@ def quantize_body(a_ptr, a_q_ptr, a_scale_ptr, M, K, scale_rows, SHUFFLE: tl.con
 
 
 @triton.jit
-def quantize_rows(a_ptr, a_q_ptr, a_scale_ptr, M, K, CONVERT: tl.constexpr, BLOCK_M: tl.constexpr,
-                  BLOCK_K: tl.constexpr, MASK_M: tl.constexpr, MASK_K: tl.constexpr, OFFSET_BITS: tl.constexpr):
+def quantize_rows(
+    a_ptr,
+    a_q_ptr,
+    a_scale_ptr,
+    M,
+    K,
+    CONVERT: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    MASK_M: tl.constexpr,
+    MASK_K: tl.constexpr,
+    OFFSET_BITS: tl.constexpr,
+):
     """Scales ``[M, K // 32]`` row-major."""
     quantize_body(a_ptr, a_q_ptr, a_scale_ptr, M, K, 0, False, CONVERT, BLOCK_M, BLOCK_K, MASK_M, MASK_K, OFFSET_BITS)
 
 
 @triton.jit
-def quantize_rows_constexpr(a_ptr, a_q_ptr, a_scale_ptr, M: tl.constexpr, K: tl.constexpr, CONVERT: tl.constexpr,
-                            BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr, MASK_M: tl.constexpr,
-                            MASK_K: tl.constexpr, OFFSET_BITS: tl.constexpr):
+def quantize_rows_constexpr(
+    a_ptr,
+    a_q_ptr,
+    a_scale_ptr,
+    M: tl.constexpr,
+    K: tl.constexpr,
+    CONVERT: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    MASK_M: tl.constexpr,
+    MASK_K: tl.constexpr,
+    OFFSET_BITS: tl.constexpr,
+):
     """As ``quantize_rows``, M and K compile-time constants."""
     quantize_body(a_ptr, a_q_ptr, a_scale_ptr, M, K, 0, False, CONVERT, BLOCK_M, BLOCK_K, MASK_M, MASK_K, OFFSET_BITS)
 
 
 @triton.jit
-def quantize_rows_shuffled(a_ptr, a_q_ptr, a_scale_ptr, M, K, scale_rows, CONVERT: tl.constexpr,
-                           BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr, MASK_M: tl.constexpr, MASK_K: tl.constexpr,
-                           OFFSET_BITS: tl.constexpr):
+def quantize_rows_shuffled(
+    a_ptr,
+    a_q_ptr,
+    a_scale_ptr,
+    M,
+    K,
+    scale_rows,
+    CONVERT: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    MASK_M: tl.constexpr,
+    MASK_K: tl.constexpr,
+    OFFSET_BITS: tl.constexpr,
+):
     """Scales at their place in the e8m0 shuffle of ``[scale_rows, columns padded to 8]``."""
-    quantize_body(a_ptr, a_q_ptr, a_scale_ptr, M, K, scale_rows, True, CONVERT, BLOCK_M, BLOCK_K, MASK_M, MASK_K,
-                  OFFSET_BITS)
+    quantize_body(
+        a_ptr, a_q_ptr, a_scale_ptr, M, K, scale_rows, True, CONVERT, BLOCK_M, BLOCK_K, MASK_M, MASK_K, OFFSET_BITS
+    )

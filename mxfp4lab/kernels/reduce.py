@@ -11,8 +11,18 @@ from .tiles import as_offset
 
 
 @triton.jit
-def reduce_tiles(partial_ptr, c_ptr, M, N, SPLIT_K: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_M: tl.constexpr,
-                 BLOCK_N: tl.constexpr, BLOCK_FORM: tl.constexpr, OFFSET_BITS: tl.constexpr):
+def reduce_tiles(
+    partial_ptr,
+    c_ptr,
+    M,
+    N,
+    SPLIT_K: tl.constexpr,
+    BLOCK_S: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_FORM: tl.constexpr,
+    OFFSET_BITS: tl.constexpr,
+):
     """One program: a BLOCK_M x BLOCK_N tile of C."""
     row = as_offset(tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M), OFFSET_BITS)
     column = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -31,8 +41,7 @@ def reduce_tiles(partial_ptr, c_ptr, M, N, SPLIT_K: tl.constexpr, BLOCK_S: tl.co
 
 
 @triton.jit
-def reduce_flat(partial_ptr, c_ptr, elements, SPLIT_K: tl.constexpr, BLOCK: tl.constexpr,
-                OFFSET_BITS: tl.constexpr):
+def reduce_flat(partial_ptr, c_ptr, elements, SPLIT_K: tl.constexpr, BLOCK: tl.constexpr, OFFSET_BITS: tl.constexpr):
     """One program: BLOCK consecutive elements of C."""
     offset = as_offset(tl.program_id(0), OFFSET_BITS) * BLOCK + tl.arange(0, BLOCK)
     mask = offset < elements

@@ -7,8 +7,16 @@ from .tiles import shuffled_scale_offset
 
 
 @triton.jit
-def shuffle_scales(scale_ptr, shuffled_ptr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PADDED_ROWS: tl.constexpr,
-                   PADDED_COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr):
+def shuffle_scales(
+    scale_ptr,
+    shuffled_ptr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    PADDED_ROWS: tl.constexpr,
+    PADDED_COLUMNS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+):
     """e8m0 ``[ROWS, COLUMNS]`` to ``[PADDED_ROWS, PADDED_COLUMNS]`` shuffled; the padding becomes byte 0.
 
     One program: BLOCK_M rows by BLOCK_C columns; program 0 counts rows, program 1 columns.

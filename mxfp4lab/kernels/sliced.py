@@ -45,8 +45,9 @@ def words_to_bytes(word):
 
 
 @gluon.jit
-def quantize_blocks(pairs, AMAX: gl.constexpr, MOVABLE: gl.constexpr, WAVES: gl.constexpr, ROWS: gl.constexpr,
-                    STEP_K: gl.constexpr):
+def quantize_blocks(
+    pairs, AMAX: gl.constexpr, MOVABLE: gl.constexpr, WAVES: gl.constexpr, ROWS: gl.constexpr, STEP_K: gl.constexpr
+):
     """``[WAVES, ROWS, STEP_K // 2]`` int32, two bf16 each, to e2m1 bytes of that shape and scales per 32 elements.
 
     Unless MOVABLE, the compiler keeps every load that stands before the conversion before it.
@@ -69,21 +70,38 @@ def quantize_blocks(pairs, AMAX: gl.constexpr, MOVABLE: gl.constexpr, WAVES: gl.
     p7, p15 = gl.split(o11)
     if AMAX == "packed_max":
         w0, w1, w2, w3, byte, _ = gl.inline_asm_elementwise(
-            BLOCK_BY_PACKED_MAX, BLOCK_CONSTRAINTS_PACKED,
+            BLOCK_BY_PACKED_MAX,
+            BLOCK_CONSTRAINTS_PACKED,
             [p0, p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15, 0xE0],
-            dtype=(gl.int32, gl.int32, gl.int32, gl.int32, gl.int32, gl.int32), is_pure=MOVABLE, pack=1)
+            dtype=(gl.int32, gl.int32, gl.int32, gl.int32, gl.int32, gl.int32),
+            is_pure=MOVABLE,
+            pack=1,
+        )
     else:
         w0, w1, w2, w3, byte, _ = gl.inline_asm_elementwise(
-            BLOCK_BY_MAX3, BLOCK_CONSTRAINTS,
+            BLOCK_BY_MAX3,
+            BLOCK_CONSTRAINTS,
             [p0, p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15],
-            dtype=(gl.int32, gl.int32, gl.int32, gl.int32, gl.int32, gl.int32), is_pure=MOVABLE, pack=1)
+            dtype=(gl.int32, gl.int32, gl.int32, gl.int32, gl.int32, gl.int32),
+            is_pure=MOVABLE,
+            pack=1,
+        )
     words = gl.join(gl.join(w0, w2), gl.join(w1, w3))
     return gl.reshape(words_to_bytes(words), (WAVES, ROWS, STEP_K // 2)), byte.to(gl.uint8)
 
 
 @gluon.jit
-def load_a_part(ptr, offset, row, rows: gl.constexpr, index, END: gl.constexpr, FIRST: gl.constexpr,
-                LENGTH: gl.constexpr, MASK_ROWS: gl.constexpr):
+def load_a_part(
+    ptr,
+    offset,
+    row,
+    rows: gl.constexpr,
+    index,
+    END: gl.constexpr,
+    FIRST: gl.constexpr,
+    LENGTH: gl.constexpr,
+    MASK_ROWS: gl.constexpr,
+):
     """As ``load_part``, for A; rows past the end are not read and read as zero."""
     if MASK_ROWS and FIRST + LENGTH > END:
         return gl.amd.cdna4.buffer_load(ptr, offset + FIRST, mask=(row < rows) & (index < END - FIRST))
@@ -96,8 +114,16 @@ def load_a_part(ptr, offset, row, rows: gl.constexpr, index, END: gl.constexpr, 
 
 
 @gluon.jit
-def load_part(ptr, offset, index, END: gl.constexpr, FIRST: gl.constexpr, STRIDE: gl.constexpr, LENGTH: gl.constexpr,
-              CACHE: gl.constexpr):
+def load_part(
+    ptr,
+    offset,
+    index,
+    END: gl.constexpr,
+    FIRST: gl.constexpr,
+    STRIDE: gl.constexpr,
+    LENGTH: gl.constexpr,
+    CACHE: gl.constexpr,
+):
     """One round of K steps: ``index`` counts along K within the round, which is LENGTH long and starts at FIRST.
 
     Only a round that reaches past END is masked. A masked lane's offset is put past the end of the buffer's range,
@@ -110,8 +136,18 @@ def load_part(ptr, offset, index, END: gl.constexpr, FIRST: gl.constexpr, STRIDE
 
 
 @gluon.jit
-def load_scale_words(ptr, offset, column, shift, K: gl.constexpr, FIRST: gl.constexpr, LENGTH: gl.constexpr,
-                     STEP_K: gl.constexpr, WAVES: gl.constexpr, BLOCK_N: gl.constexpr):
+def load_scale_words(
+    ptr,
+    offset,
+    column,
+    shift,
+    K: gl.constexpr,
+    FIRST: gl.constexpr,
+    LENGTH: gl.constexpr,
+    STEP_K: gl.constexpr,
+    WAVES: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+):
     """B's scales ``[WAVES, BLOCK_N, STEP_K // 32]`` from dwords that hold columns c and c + 4 of rows r and r + 16.
 
     ``shift`` brings down the half that a tile of 16 rows or a step of 128 needs.
@@ -140,8 +176,17 @@ def lane_order(acc, WAVES: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.cons
 
 
 @gluon.jit
-def store_tile(out_ptr, value, place, first_row, first_column, M: gl.constexpr, N: gl.constexpr, BLOCK_N: gl.constexpr,
-               MASK: gl.constexpr):
+def store_tile(
+    out_ptr,
+    value,
+    place,
+    first_row,
+    first_column,
+    M: gl.constexpr,
+    N: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    MASK: gl.constexpr,
+):
     """``value`` in lane order to its place in ``[M, N]``."""
     tile = place // 256
     row = first_row + (tile // (BLOCK_N // 16)) * 16 + (place // 4) % 16
@@ -154,10 +199,27 @@ def store_tile(out_ptr, value, place, first_row, first_column, M: gl.constexpr, 
 
 @gluon.jit
 def sliced_body(
-    a_ptr, b_ptr, b_scale_ptr, out_ptr, partial_ptr, arrived_ptr, M: gl.constexpr, N: gl.constexpr, K: gl.constexpr,
-    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, TILES: gl.constexpr, STEP_K: gl.constexpr, WAVES: gl.constexpr,
-    SPLIT_K: gl.constexpr, INSIDE: gl.constexpr, XCDS: gl.constexpr, STAGED: gl.constexpr, AMAX: gl.constexpr,
-    MOVABLE: gl.constexpr, CACHE: gl.constexpr,
+    a_ptr,
+    b_ptr,
+    b_scale_ptr,
+    out_ptr,
+    partial_ptr,
+    arrived_ptr,
+    M: gl.constexpr,
+    N: gl.constexpr,
+    K: gl.constexpr,
+    BLOCK_M: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    TILES: gl.constexpr,
+    STEP_K: gl.constexpr,
+    WAVES: gl.constexpr,
+    SPLIT_K: gl.constexpr,
+    INSIDE: gl.constexpr,
+    XCDS: gl.constexpr,
+    STAGED: gl.constexpr,
+    AMAX: gl.constexpr,
+    MOVABLE: gl.constexpr,
+    CACHE: gl.constexpr,
 ):
     """One workgroup: TILES neighbouring BLOCK_M x BLOCK_N tiles of C over K, or over one of SPLIT_K parts of K.
 
@@ -176,7 +238,8 @@ def sliced_body(
     TILES_N: gl.constexpr = (N + WIDTH - 1) // WIDTH
     SCALE_COLUMNS: gl.constexpr = (K // 32 + 7) // 8 * 8
     mma: gl.constexpr = gl.amd.AMDMFMALayout(
-        version=4, instr_shape=[16, 16, 128], transposed=True, warps_per_cta=[WAVES, 1, 1])
+        version=4, instr_shape=[16, 16, 128], transposed=True, warps_per_cta=[WAVES, 1, 1]
+    )
     a_layout: gl.constexpr = gl.DotOperandLayout(0, mma, 16)
     b_layout: gl.constexpr = gl.DotOperandLayout(1, mma, 16)
     pair_layout: gl.constexpr = operand_layout(WAVES, BLOCK_M, 16, STEP_K // 2)
@@ -215,8 +278,7 @@ def sliced_body(
         b_group = (pid_n * TILES + tile) * (BLOCK_N // 16) + b_column // 16
         if N % WIDTH != 0:
             b_group = gl.minimum(b_group, N // 16 - 1)
-        b_offsets = b_offsets + (
-            b_group * (8 * K) + (b_byte // 16) * 256 + (b_column % 16) * 16 + b_byte % 16,)
+        b_offsets = b_offsets + (b_group * (8 * K) + (b_byte // 16) * 256 + (b_column % 16) * 16 + b_byte % 16,)
 
     s_offsets = ()
     s_shifts = ()
@@ -233,8 +295,7 @@ def sliced_body(
                 s_shifts = s_shifts + (s_step % 2 * 16,)
             if N % WIDTH != 0:
                 s_group = gl.minimum(s_group, N // 32 - 1)
-            s_offsets = s_offsets + (
-                s_group * (8 * SCALE_COLUMNS) + s_step // 2 * 64 + index2(64, word_layout),)
+            s_offsets = s_offsets + (s_group * (8 * SCALE_COLUMNS) + s_step // 2 * 64 + index2(64, word_layout),)
     else:
         s_column = (first_wave + index0(WAVES, b_scale_layout)) * (STEP_K // 32) + index2(STEP_K // 32, b_scale_layout)
         for tile in gl.static_range(TILES):
@@ -248,28 +309,51 @@ def sliced_body(
     b_tiles = ()
     s_tiles = ()
     for step in gl.static_range(ROUNDS):
-        a_tiles = a_tiles + (load_a_part(a_ptr.to(gl.pointer_type(gl.int32), bitcast=True), a_offset, a_row, M, a_pair,
-                                         K // 2, step * (ROUND // 2), ROUND // 2, M % BLOCK_M != 0),)
+        a_tiles = a_tiles + (
+            load_a_part(
+                a_ptr.to(gl.pointer_type(gl.int32), bitcast=True),
+                a_offset,
+                a_row,
+                M,
+                a_pair,
+                K // 2,
+                step * (ROUND // 2),
+                ROUND // 2,
+                M % BLOCK_M != 0,
+            ),
+        )
         for tile in gl.static_range(TILES):
-            b_tiles = b_tiles + (load_part(b_ptr, b_offsets[tile], b_byte, K // 2, step * (ROUND // 2), 16, ROUND // 2,
-                                           CACHE),)
+            b_tiles = b_tiles + (
+                load_part(b_ptr, b_offsets[tile], b_byte, K // 2, step * (ROUND // 2), 16, ROUND // 2, CACHE),
+            )
             if BY_WORD:
-                scales = load_scale_words(b_scale_ptr.to(gl.pointer_type(gl.int32), bitcast=True), s_offsets[tile],
-                                          s_column, s_shifts[tile], K, step * (ROUND // 32), ROUND // 32, STEP_K, WAVES,
-                                          BLOCK_N)
+                scales = load_scale_words(
+                    b_scale_ptr.to(gl.pointer_type(gl.int32), bitcast=True),
+                    s_offsets[tile],
+                    s_column,
+                    s_shifts[tile],
+                    K,
+                    step * (ROUND // 32),
+                    ROUND // 32,
+                    STEP_K,
+                    WAVES,
+                    BLOCK_N,
+                )
                 s_tiles = s_tiles + (gl.convert_layout(scales, b_scale_layout),)
             else:
                 column = s_column + step * (ROUND // 32)
                 offset = s_offsets[tile] + (column // 8) * 256 + (column % 4) * 64 + (column // 4) % 2 * 2
-                s_tiles = s_tiles + (load_part(b_scale_ptr, offset, s_column, K // 32, step * (ROUND // 32), 0,
-                                               ROUND // 32, ""),)
+                s_tiles = s_tiles + (
+                    load_part(b_scale_ptr, offset, s_column, K // 32, step * (ROUND // 32), 0, ROUND // 32, ""),
+                )
 
     if STAGED:
         staged_layout: gl.constexpr = gl.SwizzledSharedLayout(4, 1, 16, order=[2, 1, 0])
         staged = ()
         for step in gl.static_range(ROUNDS):
-            staged = staged + (gl.allocate_shared_memory(
-                gl.int32, [WAVES, BLOCK_M, STEP_K // 2], staged_layout, a_tiles[step]),)
+            staged = staged + (
+                gl.allocate_shared_memory(gl.int32, [WAVES, BLOCK_M, STEP_K // 2], staged_layout, a_tiles[step]),
+            )
 
     sums = ()
     for tile in gl.static_range(TILES):
@@ -284,30 +368,55 @@ def sliced_body(
         a_scale = gl.convert_layout(a_scale, a_scale_layout)
         new_sums = ()
         for tile in gl.static_range(TILES):
-            new_sums = new_sums + (mfma_scaled(
-                a_q, a_scale, "e2m1", b_tiles[step * TILES + tile], s_tiles[step * TILES + tile], "e2m1", sums[tile]),)
+            new_sums = new_sums + (
+                mfma_scaled(
+                    a_q, a_scale, "e2m1", b_tiles[step * TILES + tile], s_tiles[step * TILES + tile], "e2m1", sums[tile]
+                ),
+            )
         sums = new_sums
 
     # The waves' tiles meet in LDS, each as it lies in registers: no two lanes of an access share a bank.
     SIZE: gl.constexpr = BLOCK_M * BLOCK_N
     sum_layout: gl.constexpr = gl.BlockedLayout(
-        [WAVES, min(max(SIZE // (64 * WAVES), 1), 4)], [1, 64], [1, WAVES], [1, 0])
+        [WAVES, min(max(SIZE // (64 * WAVES), 1), 4)], [1, 64], [1, WAVES], [1, 0]
+    )
     shared: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, order=[1, 0])
     memories = ()
     for tile in gl.static_range(TILES):
-        memories = memories + (gl.allocate_shared_memory(
-            gl.float32, [WAVES, SIZE], shared, lane_order(sums[tile], WAVES, BLOCK_M, BLOCK_N)),)
+        memories = memories + (
+            gl.allocate_shared_memory(
+                gl.float32, [WAVES, SIZE], shared, lane_order(sums[tile], WAVES, BLOCK_M, BLOCK_N)
+            ),
+        )
     place = gl.arange(0, SIZE, gl.SliceLayout(0, sum_layout))
     MASK: gl.constexpr = M % BLOCK_M != 0 or N % WIDTH != 0
     if not INSIDE:
         for tile in gl.static_range(TILES):
             total = gl.sum(memories[tile].load(sum_layout), axis=0)
             if SPLIT_K == 1:
-                store_tile(out_ptr, total.to(gl.bfloat16), place, pid_m * BLOCK_M, (pid_n * TILES + tile) * BLOCK_N,
-                           M, N, BLOCK_N, MASK)
+                store_tile(
+                    out_ptr,
+                    total.to(gl.bfloat16),
+                    place,
+                    pid_m * BLOCK_M,
+                    (pid_n * TILES + tile) * BLOCK_N,
+                    M,
+                    N,
+                    BLOCK_N,
+                    MASK,
+                )
             else:
-                store_tile(out_ptr + part * (M * N), total, place, pid_m * BLOCK_M, (pid_n * TILES + tile) * BLOCK_N,
-                           M, N, BLOCK_N, MASK)
+                store_tile(
+                    out_ptr + part * (M * N),
+                    total,
+                    place,
+                    pid_m * BLOCK_M,
+                    (pid_n * TILES + tile) * BLOCK_N,
+                    M,
+                    N,
+                    BLOCK_N,
+                    MASK,
+                )
     else:
         where = pid_n * TILES_M + pid_m
         own = place + (where * SPLIT_K + part) * (TILES * SIZE)
@@ -324,30 +433,113 @@ def sliced_body(
                 total = gl.zeros([SIZE], gl.float32, gl.SliceLayout(0, sum_layout))
                 for other in gl.static_range(SPLIT_K):
                     total += gl.amd.cdna4.buffer_load(
-                        partial_ptr, place + (where * SPLIT_K + other) * (TILES * SIZE) + tile * SIZE)
-                store_tile(out_ptr, total.to(gl.bfloat16), place, pid_m * BLOCK_M, (pid_n * TILES + tile) * BLOCK_N,
-                           M, N, BLOCK_N, MASK)
+                        partial_ptr, place + (where * SPLIT_K + other) * (TILES * SIZE) + tile * SIZE
+                    )
+                store_tile(
+                    out_ptr,
+                    total.to(gl.bfloat16),
+                    place,
+                    pid_m * BLOCK_M,
+                    (pid_n * TILES + tile) * BLOCK_N,
+                    M,
+                    N,
+                    BLOCK_N,
+                    MASK,
+                )
             gl.store(arrived_ptr + where, 0)  # for the next call
 
 
 @gluon.jit
 def gemm_sliced(
-    a_ptr, b_ptr, b_scale_ptr, out_ptr, M: gl.constexpr, N: gl.constexpr, K: gl.constexpr, BLOCK_M: gl.constexpr,
-    BLOCK_N: gl.constexpr, TILES: gl.constexpr, STEP_K: gl.constexpr, WAVES: gl.constexpr, SPLIT_K: gl.constexpr,
-    XCDS: gl.constexpr, STAGED: gl.constexpr, AMAX: gl.constexpr, MOVABLE: gl.constexpr, CACHE: gl.constexpr,
+    a_ptr,
+    b_ptr,
+    b_scale_ptr,
+    out_ptr,
+    M: gl.constexpr,
+    N: gl.constexpr,
+    K: gl.constexpr,
+    BLOCK_M: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    TILES: gl.constexpr,
+    STEP_K: gl.constexpr,
+    WAVES: gl.constexpr,
+    SPLIT_K: gl.constexpr,
+    XCDS: gl.constexpr,
+    STAGED: gl.constexpr,
+    AMAX: gl.constexpr,
+    MOVABLE: gl.constexpr,
+    CACHE: gl.constexpr,
 ):
     """C, or fp32 partial results ``[SPLIT_K, M, N]`` for a reduce kernel."""
-    sliced_body(a_ptr, b_ptr, b_scale_ptr, out_ptr, None, None, M, N, K, BLOCK_M, BLOCK_N, TILES, STEP_K, WAVES,
-                SPLIT_K, False, XCDS, STAGED, AMAX, MOVABLE, CACHE)
+    sliced_body(
+        a_ptr,
+        b_ptr,
+        b_scale_ptr,
+        out_ptr,
+        None,
+        None,
+        M,
+        N,
+        K,
+        BLOCK_M,
+        BLOCK_N,
+        TILES,
+        STEP_K,
+        WAVES,
+        SPLIT_K,
+        False,
+        XCDS,
+        STAGED,
+        AMAX,
+        MOVABLE,
+        CACHE,
+    )
 
 
 @gluon.jit
 def gemm_sliced_summed(
-    a_ptr, b_ptr, b_scale_ptr, out_ptr, partial_ptr, arrived_ptr, M: gl.constexpr, N: gl.constexpr, K: gl.constexpr,
-    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, TILES: gl.constexpr, STEP_K: gl.constexpr, WAVES: gl.constexpr,
-    SPLIT_K: gl.constexpr, XCDS: gl.constexpr, STAGED: gl.constexpr, AMAX: gl.constexpr, MOVABLE: gl.constexpr,
+    a_ptr,
+    b_ptr,
+    b_scale_ptr,
+    out_ptr,
+    partial_ptr,
+    arrived_ptr,
+    M: gl.constexpr,
+    N: gl.constexpr,
+    K: gl.constexpr,
+    BLOCK_M: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    TILES: gl.constexpr,
+    STEP_K: gl.constexpr,
+    WAVES: gl.constexpr,
+    SPLIT_K: gl.constexpr,
+    XCDS: gl.constexpr,
+    STAGED: gl.constexpr,
+    AMAX: gl.constexpr,
+    MOVABLE: gl.constexpr,
     CACHE: gl.constexpr,
 ):
     """C in one launch: the last of SPLIT_K workgroups sums their fp32 partial results."""
-    sliced_body(a_ptr, b_ptr, b_scale_ptr, out_ptr, partial_ptr, arrived_ptr, M, N, K, BLOCK_M, BLOCK_N, TILES, STEP_K,
-                WAVES, SPLIT_K, True, XCDS, STAGED, AMAX, MOVABLE, CACHE)
+    sliced_body(
+        a_ptr,
+        b_ptr,
+        b_scale_ptr,
+        out_ptr,
+        partial_ptr,
+        arrived_ptr,
+        M,
+        N,
+        K,
+        BLOCK_M,
+        BLOCK_N,
+        TILES,
+        STEP_K,
+        WAVES,
+        SPLIT_K,
+        True,
+        XCDS,
+        STAGED,
+        AMAX,
+        MOVABLE,
+        CACHE,
+    )

@@ -43,13 +43,15 @@ def as_offset(x, OFFSET_BITS: tl.constexpr):
 
 
 @triton.jit
-def load_tile(ptr, row, rows, column, columns, stride, MASK_ROWS: tl.constexpr, MASK_COLUMNS: tl.constexpr,
-              CACHE: tl.constexpr):
+def load_tile(
+    ptr, row, rows, column, columns, stride, MASK_ROWS: tl.constexpr, MASK_COLUMNS: tl.constexpr, CACHE: tl.constexpr
+):
     """Rows ``row`` and columns ``column`` of a row-major matrix, zeros outside of it where a mask is asked for."""
     pointers = ptr + row[:, None] * stride + column[None, :]
     if MASK_ROWS and MASK_COLUMNS:
-        return tl.load(pointers, mask=(row[:, None] < rows) & (column[None, :] < columns), other=0,
-                       cache_modifier=CACHE)
+        return tl.load(
+            pointers, mask=(row[:, None] < rows) & (column[None, :] < columns), other=0, cache_modifier=CACHE
+        )
     elif MASK_ROWS:
         return tl.load(pointers, mask=row[:, None] < rows, other=0, cache_modifier=CACHE)
     elif MASK_COLUMNS:
@@ -75,13 +77,18 @@ def unshuffle_scale_tile(tile, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
 @triton.jit
 def shuffled_scale_offset(row, column, padded_columns):
     """Flat offset of scale (row, column) in the e8m0 shuffle; ``padded_columns`` is a multiple of 8."""
-    return ((row // 32) * 32 * padded_columns + (column // 8) * 256 + (column % 4) * 64 + (row % 16) * 4
-            + ((column // 4) % 2) * 2 + (row // 16) % 2)
+    return (
+        (row // 32) * 32 * padded_columns
+        + (column // 8) * 256
+        + (column % 4) * 64
+        + (row % 16) * 4
+        + ((column // 4) % 2) * 2
+        + (row // 16) % 2
+    )
 
 
 @triton.jit
-def load_scales_in_place(ptr, row, column, columns, padded_columns, MASK_COLUMNS: tl.constexpr,
-                         CACHE: tl.constexpr):
+def load_scales_in_place(ptr, row, column, columns, padded_columns, MASK_COLUMNS: tl.constexpr, CACHE: tl.constexpr):
     """Shuffled scales, each byte fetched from where the shuffle put it. ``row`` must exist (wrapped or clamped)."""
     pointers = ptr + shuffled_scale_offset(row[:, None], column[None, :], padded_columns)
     if MASK_COLUMNS:
@@ -91,9 +98,21 @@ def load_scales_in_place(ptr, row, column, columns, padded_columns, MASK_COLUMNS
 
 
 @triton.jit
-def load_scales_by_tile(ptr, first_row, rows, first_column, columns, padded_columns, BLOCK_N: tl.constexpr,
-                        BLOCK_K: tl.constexpr, WRAP_ROWS: tl.constexpr, MASK_ROWS: tl.constexpr,
-                        MASK_COLUMNS: tl.constexpr, OFFSET_BITS: tl.constexpr, CACHE: tl.constexpr):
+def load_scales_by_tile(
+    ptr,
+    first_row,
+    rows,
+    first_column,
+    columns,
+    padded_columns,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    WRAP_ROWS: tl.constexpr,
+    MASK_ROWS: tl.constexpr,
+    MASK_COLUMNS: tl.constexpr,
+    OFFSET_BITS: tl.constexpr,
+    CACHE: tl.constexpr,
+):
     """Shuffled scales of a tile as whole 256-byte pieces (32 rows, 8 columns), put in order in registers.
 
     A piece may hold padded columns, whose content is anybody's: they are masked, not trusted.

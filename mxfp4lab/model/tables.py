@@ -90,8 +90,10 @@ def best_published(shape: Shape) -> dict[str, float]:
     found = {}
     for row in read_rows(TIMES_FILE):
         kind = BEST_PUBLISHED.get(row["implementation"])
-        if kind and row["regime"] == "harness_benchmark" and (row["m"], row["n"], row["k"]) == tuple(
-            str(size) for size in shape.as_tuple
+        if (
+            kind
+            and row["regime"] == "harness_benchmark"
+            and (row["m"], row["n"], row["k"]) == tuple(str(size) for size in shape.as_tuple)
         ):
             found[kind] = float(row["us"])
     return found
@@ -104,9 +106,7 @@ TWO_LAUNCHES = "v021 quant blocks 32x64 NW=2, ASM 32x128"  # a Triton quantize-a
 def _nearest_prebuilt(shape: Shape) -> PublishedRow:
     """The counted device row of the 32x128 kernel that is nearest to a shape: K first, then M, then N."""
     counted = [row for row in device_rows() if row.label == "32x128"]
-    return min(
-        counted, key=lambda c: (abs(c.shape.k - shape.k), abs(c.shape.m - shape.m), abs(c.shape.n - shape.n))
-    )
+    return min(counted, key=lambda c: (abs(c.shape.k - shape.k), abs(c.shape.m - shape.m), abs(c.shape.n - shape.n)))
 
 
 def _published(implementation: str) -> dict[Shape, float]:

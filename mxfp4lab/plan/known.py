@@ -51,14 +51,24 @@ def known_configs(shape: Shape | str) -> list[KnownConfig]:
             found += _by_shape(label, table, shape)
         elif label.startswith("610679"):
             if shape.k > 4096:
-                found.append(KnownConfig("constexpr_preshuffled", GemmConfig(
-                    **table["K>4096"], convert="hw_f32", cache_modifier=".cg"), label))
+                found.append(
+                    KnownConfig(
+                        "constexpr_preshuffled",
+                        GemmConfig(**table["K>4096"], convert="hw_f32", cache_modifier=".cg"),
+                        label,
+                    )
+                )
         elif label.startswith("705642_v10d"):
             found += _row_major_space(label, table, shape)
         elif label.startswith("705642_v3"):
             rows = min(max(1 << (shape.m - 1).bit_length(), 1), 32)
-            found.append(KnownConfig("quant_shuffle_asm", GemmConfig(
-                quant_block_m=rows, quant_block_k=256, quant_num_warps=4, convert="sw_aiter"), label))
+            found.append(
+                KnownConfig(
+                    "quant_shuffle_asm",
+                    GemmConfig(quant_block_m=rows, quant_block_k=256, quant_num_warps=4, convert="sw_aiter"),
+                    label,
+                )
+            )
     return [known for known in found if not config_errors(known.config, shape, "gfx950", known.variant)]
 
 
@@ -69,8 +79,9 @@ def _by_shape(label: str, table: dict[str, Any], shape: Shape) -> list[KnownConf
     if "fused" in label:
         config = GemmConfig(**fields, convert="hw_bf16", cache_modifier=".cg", reduce_block_m=16, reduce_block_n=64)
         return [KnownConfig("fused_preshuffled", config, label)]
-    config = GemmConfig(**fields, convert="hw_bf16", cache_modifier=".cg", group_m=4, quant_block_m=16,
-                        quant_block_k=256)
+    config = GemmConfig(
+        **fields, convert="hw_bf16", cache_modifier=".cg", group_m=4, quant_block_m=16, quant_block_k=256
+    )
     return [KnownConfig("prequant_preshuffled", config, label)]
 
 
@@ -79,16 +90,30 @@ def _row_major_space(label: str, space: dict[str, Any], shape: Shape) -> list[Kn
     modes = ["fused"] if shape.m <= 32 else ["fused", "prequant"] if shape.m < 128 else ["prequant"]
     found = []
     for mode, block_n, block_k, num_warps in itertools.product(
-            modes, space["block_n"], space["block_k"], space["num_warps"]):
+        modes, space["block_n"], space["block_k"], space["num_warps"]
+    ):
         for block_m in [16] if mode == "fused" else [rows for rows in (32, 64, 128) if rows <= shape.m]:
             tiles = ceil_div(shape.m, block_m) * ceil_div(shape.n, block_n)
-            splits = [1] + [split for split in (2, 4, 8) if tiles < 200 and split <= shape.k // block_k
-                            and split <= 2 * max(1, 256 // tiles)]
+            splits = [1] + [
+                split
+                for split in (2, 4, 8)
+                if tiles < 200 and split <= shape.k // block_k and split <= 2 * max(1, 256 // tiles)
+            ]
             for split_k, nonkdim in itertools.product(splits, [16] if block_m == 16 else [16, 32]):
                 config = GemmConfig(
-                    block_m=block_m, block_n=block_n, block_k=block_k, split_k=split_k, num_warps=num_warps,
-                    matrix_instr_nonkdim=nonkdim, convert="sw_aiter", quant_block_m=16,
-                    quant_block_k=min(256, 1 << (shape.k.bit_length() - 1)), reduce_form="flat",
-                    reduce_block_m=1, reduce_block_n=256, a_mode=mode)
+                    block_m=block_m,
+                    block_n=block_n,
+                    block_k=block_k,
+                    split_k=split_k,
+                    num_warps=num_warps,
+                    matrix_instr_nonkdim=nonkdim,
+                    convert="sw_aiter",
+                    quant_block_m=16,
+                    quant_block_k=min(256, 1 << (shape.k.bit_length() - 1)),
+                    reduce_form="flat",
+                    reduce_block_m=1,
+                    reduce_block_n=256,
+                    a_mode=mode,
+                )
                 found.append(KnownConfig(f"{mode}_rowmajor", config, label))
     return found

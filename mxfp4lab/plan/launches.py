@@ -59,15 +59,24 @@ def build_gemm(config: GemmConfig, shape: Shape, arch: str, variant: str) -> Pla
     buffers.append(Buffer("c", (m, n), "bf16", "output"))
 
     constants: dict[str, Any] = {
-        "BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "BLOCK_K": config.block_k, "SPLIT_K": split,
-        "SPLIT_INNER": config.split_order == "inner", "GROUP_M": config.group_m, "XCDS": config.xcd_remap,
+        "BLOCK_M": config.block_m,
+        "BLOCK_N": config.block_n,
+        "BLOCK_K": config.block_k,
+        "SPLIT_K": split,
+        "SPLIT_INNER": config.split_order == "inner",
+        "GROUP_M": config.group_m,
+        "XCDS": config.xcd_remap,
         "B_SHUFFLED": traits.b_layout == "preshuffled",
         "SCALES_BY_TILE": resolved_scale_load(config, traits) == "by_tile",
-        "MASK_M": always or m % config.block_m != 0, "MASK_N": always or n % config.block_n != 0,
+        "MASK_M": always or m % config.block_m != 0,
+        "MASK_N": always or n % config.block_n != 0,
         "WRAP_N": config.row_tail == "wrap" and (always or n % config.block_n != 0),
-        "MASK_K": always or k % config.block_k != 0, "ACCUMULATE": config.accumulate,
-        "ASSUME": config.assume == "on" and not constexpr, "OFFSET_BITS": offset_bits,
-        "CACHE": config.cache_modifier, "NUM_STAGES": config.num_stages,
+        "MASK_K": always or k % config.block_k != 0,
+        "ACCUMULATE": config.accumulate,
+        "ASSUME": config.assume == "on" and not constexpr,
+        "OFFSET_BITS": offset_bits,
+        "CACHE": config.cache_modifier,
+        "NUM_STAGES": config.num_stages,
     }
     b = Ref("b_shuffle" if traits.b_layout == "preshuffled" else "b_q")
     pointers: list[tuple[str, Ref]] = [("a_ptr", Ref("a"))]
@@ -93,19 +102,32 @@ def build_sliced(config: GemmConfig, shape: Shape, arch: str, variant: str) -> P
     split = effective_split(config, shape, waves=config.num_warps)
     inside = split > 1 and config.split_sum == "inside"
     constants = {
-        "BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "TILES": config.tiles_n, "STEP_K": config.block_k,
-        "WAVES": config.num_warps, "SPLIT_K": split, "XCDS": config.xcd_remap,
-        "STAGED": config.a_path == "staged", "AMAX": config.amax,
-        "MOVABLE": config.load_order == "convert_first", "CACHE": config.cache_modifier,
+        "BLOCK_M": config.block_m,
+        "BLOCK_N": config.block_n,
+        "TILES": config.tiles_n,
+        "STEP_K": config.block_k,
+        "WAVES": config.num_warps,
+        "SPLIT_K": split,
+        "XCDS": config.xcd_remap,
+        "STAGED": config.a_path == "staged",
+        "AMAX": config.amax,
+        "MOVABLE": config.load_order == "convert_first",
+        "CACHE": config.cache_modifier,
     }
     tiles = ceil_div(shape.m, config.block_m) * ceil_div(shape.n, config.block_n * config.tiles_n)
     buffers = list(input_buffers(shape))
-    pointers = [("a_ptr", Ref("a")), ("b_ptr", Ref("b_shuffle")), ("b_scale_ptr", Ref("b_scale_sh")),
-                ("out_ptr", Ref("c"))]
+    pointers = [
+        ("a_ptr", Ref("a")),
+        ("b_ptr", Ref("b_shuffle")),
+        ("b_scale_ptr", Ref("b_scale_sh")),
+        ("out_ptr", Ref("c")),
+    ]
     if inside:
         elements = config.block_m * config.block_n * config.tiles_n
-        buffers += [Buffer("partial", (tiles, split, elements), "f32", "workspace"),
-                    Buffer("arrived", (tiles,), "i32", "workspace", fill=0)]
+        buffers += [
+            Buffer("partial", (tiles, split, elements), "f32", "workspace"),
+            Buffer("arrived", (tiles,), "i32", "workspace", fill=0),
+        ]
         pointers += [("partial_ptr", Ref("partial")), ("arrived_ptr", Ref("arrived"))]
     elif split > 1:
         buffers.append(Buffer("partial", (split, shape.m, shape.n), "f32", "workspace"))
@@ -139,16 +161,20 @@ def quantize_shuffle_launch(config: GemmConfig, shape: Shape, offset_bits: int) 
     pointers = [("a_ptr", Ref("a")), ("a_q_ptr", Ref("a_q")), ("a_scale_ptr", Ref("a_scale_sh"))]
     grid = (ceil_div(rows, config.quant_block_m), ceil_div(columns * 32, config.quant_block_k), 1)
     sizes = {"M": shape.m, "K": shape.k, "scale_rows": rows}
-    return launch(quantize.quantize_rows_shuffled, grid, pointers, sizes, constants,
-                   {"num_warps": config.quant_num_warps})
+    return launch(
+        quantize.quantize_rows_shuffled, grid, pointers, sizes, constants, {"num_warps": config.quant_num_warps}
+    )
 
 
 def _quantize_constants(config: GemmConfig, shape: Shape, offset_bits: int) -> dict[str, Any]:
     always = config.masks == "always"
     return {
-        "CONVERT": config.convert, "BLOCK_M": config.quant_block_m, "BLOCK_K": config.quant_block_k,
+        "CONVERT": config.convert,
+        "BLOCK_M": config.quant_block_m,
+        "BLOCK_K": config.quant_block_k,
         "MASK_M": always or shape.m % config.quant_block_m != 0,
-        "MASK_K": always or shape.k % config.quant_block_k != 0, "OFFSET_BITS": offset_bits,
+        "MASK_K": always or shape.k % config.quant_block_k != 0,
+        "OFFSET_BITS": offset_bits,
     }
 
 
@@ -160,18 +186,29 @@ def reduce_launch(config: GemmConfig, shape: Shape, split: int, offset_bits: int
     if config.reduce_form == "flat":
         block = config.reduce_block_m * config.reduce_block_n
         constants = {"SPLIT_K": split, "BLOCK": block, "OFFSET_BITS": offset_bits}
-        return launch(reduce.reduce_flat, (ceil_div(m * n, block), 1, 1), pointers, {"elements": m * n}, constants,
-                       options)
+        return launch(
+            reduce.reduce_flat, (ceil_div(m * n, block), 1, 1), pointers, {"elements": m * n}, constants, options
+        )
     constants = {
-        "SPLIT_K": split, "BLOCK_S": 1 << (split - 1).bit_length(), "BLOCK_M": config.reduce_block_m,
-        "BLOCK_N": config.reduce_block_n, "BLOCK_FORM": config.reduce_form == "block", "OFFSET_BITS": offset_bits,
+        "SPLIT_K": split,
+        "BLOCK_S": 1 << (split - 1).bit_length(),
+        "BLOCK_M": config.reduce_block_m,
+        "BLOCK_N": config.reduce_block_n,
+        "BLOCK_FORM": config.reduce_form == "block",
+        "OFFSET_BITS": offset_bits,
     }
     grid = (ceil_div(m, config.reduce_block_m), ceil_div(n, config.reduce_block_n), 1)
     return launch(reduce.reduce_tiles, grid, pointers, {"M": m, "N": n}, constants, options)
 
 
-def launch(fn: Any, grid: tuple[int, int, int], pointers: list[tuple[str, Ref]], sizes: dict[str, int],
-            constants: dict[str, Any], options: dict[str, int | str]) -> TritonLaunch:
+def launch(
+    fn: Any,
+    grid: tuple[int, int, int],
+    pointers: list[tuple[str, Ref]],
+    sizes: dict[str, int],
+    constants: dict[str, Any],
+    options: dict[str, int | str],
+) -> TritonLaunch:
     """A launch whose sizes go where the kernel wants them: run-time arguments or constants."""
     if not hasattr(fn, "params"):
         raise ValueError("TRITON_INTERPRET=1: kernels are interpreted and cannot be compiled; unset it")

@@ -90,8 +90,13 @@ def default_config(variant: str, shape: Shape | str, arch: str = "gfx950") -> Ge
     if shape.k >= 2048:  # a split costs a second launch: only where a long K would leave most CUs idle
         split_k = next((s for s in (7, 4, 2) if tiles * s <= 512 and shape.k % (s * 256) == 0), 1)
     return GemmConfig(
-        block_m=block_m, block_n=block_n, split_k=split_k, convert="hw_bf16" if arch == "gfx950" else "sw_bits",
-        quant_block_m=min(16, rows), reduce_block_m=min(16, rows))
+        block_m=block_m,
+        block_n=block_n,
+        split_k=split_k,
+        convert="hw_bf16" if arch == "gfx950" else "sw_bits",
+        quant_block_m=min(16, rows),
+        reduce_block_m=min(16, rows),
+    )
 
 
 def _default_sliced(shape: Shape) -> GemmConfig:
@@ -128,9 +133,19 @@ def _default_sliced(shape: Shape) -> GemmConfig:
     # A passes through LDS where it fits: a quarter of the cache lines per access, and no bank conflict.
     staged = 2 * block_m * rounds * block_k * waves <= 131072 and load_order == "loads_first"
     return GemmConfig(
-        block_m=block_m, block_n=block_n, tiles_n=tiles_n, block_k=block_k, num_warps=waves, split_k=split,
-        convert="hw_bf16", cache_modifier=".cg", load_order=load_order, a_path="staged" if staged else "direct",
-        reduce_block_m=1 if split > 1 else 16, reduce_block_n=256 if split > 1 else 64)
+        block_m=block_m,
+        block_n=block_n,
+        tiles_n=tiles_n,
+        block_k=block_k,
+        num_warps=waves,
+        split_k=split,
+        convert="hw_bf16",
+        cache_modifier=".cg",
+        load_order=load_order,
+        a_path="staged" if staged else "direct",
+        reduce_block_m=1 if split > 1 else 16,
+        reduce_block_n=256 if split > 1 else 64,
+    )
 
 
 def build_plan(variant: str, config: GemmConfig | None, shape: Shape | str, arch: str = "gfx950") -> Plan:

@@ -11,8 +11,12 @@ from mxfp4lab.plots.style import EVIDENCE_COLOURS, HUES, variant_style
 
 # Classes of instructions: hue and hatch, so that the stack reads in grey as well.
 MIX_LOOK: dict[str, tuple[str, str]] = {
-    "MFMA": (HUES["blue"], ""), "convert": (HUES["green"], "////"), "other VALU": (HUES["vermilion"], ""),
-    "memory": (HUES["yellow"], ".."), "LDS": (HUES["sky"], "xx"), "scalar": ("#d9d9d9", ""),
+    "MFMA": (HUES["blue"], ""),
+    "convert": (HUES["green"], "////"),
+    "other VALU": (HUES["vermilion"], ""),
+    "memory": (HUES["yellow"], ".."),
+    "LDS": (HUES["sky"], "xx"),
+    "scalar": ("#d9d9d9", ""),
 }
 
 
@@ -40,8 +44,11 @@ def mix_bars(ax: Axes, labels: Sequence[str], mixes: Sequence[Mapping[str, float
 
 
 def times_by_shape(
-    ax: Axes, shapes: Sequence[str], predicted: Mapping[str, Sequence[float | None]],
-    published: Sequence[float | None], floor_us: float,
+    ax: Axes,
+    shapes: Sequence[str],
+    predicted: Mapping[str, Sequence[float | None]],
+    published: Sequence[float | None],
+    floor_us: float,
 ) -> Axes:
     """Modelled time of every variant on every shape, and the best published one.
 
@@ -58,15 +65,35 @@ def times_by_shape(
         colour, marker = variant_style(variant)
         known = [(xi + shift, time) for xi, time in zip(x, times, strict=True) if time is not None]
         if known:
-            ax.plot(*zip(*known, strict=True), marker, color=colour, label=variant, markersize=6,
-                    markeredgecolor="0.2", markeredgewidth=0.4)
+            ax.plot(
+                *zip(*known, strict=True),
+                marker,
+                color=colour,
+                label=variant,
+                markersize=6,
+                markeredgecolor="0.2",
+                markeredgewidth=0.4,
+            )
     for xi, time in zip(x, published, strict=True):
         if time is not None:
-            ax.hlines(time, xi - 0.4, xi + 0.4, color=EVIDENCE_COLOURS["measured"], linewidth=2.2,
-                      label="best published (measured by others)" if xi == 0 else None)
+            ax.hlines(
+                time,
+                xi - 0.4,
+                xi + 0.4,
+                color=EVIDENCE_COLOURS["measured"],
+                linewidth=2.2,
+                label="best published (measured by others)" if xi == 0 else None,
+            )
     ax.axhline(floor_us, color="0.4", linestyle=":", linewidth=1)
-    ax.annotate("a call that does nothing", (len(shapes) - 0.55, floor_us), (0, -10), textcoords="offset points",
-                ha="right", fontsize=8, color="0.3")
+    ax.annotate(
+        "a call that does nothing",
+        (len(shapes) - 0.55, floor_us),
+        (0, -10),
+        textcoords="offset points",
+        ha="right",
+        fontsize=8,
+        color="0.3",
+    )
     ax.set(xticks=x, xticklabels=shapes, ylabel="time in the harness, us", yscale="log", ylim=(floor_us * 0.9, None))
     ticks = [tick for tick in (5, 6, 7, 8, 10, 12, 15, 20, 30, 40) if tick <= ax.get_ylim()[1]]
     ax.set_yticks(ticks, [str(tick) for tick in ticks])
@@ -76,7 +103,10 @@ def times_by_shape(
 
 
 def ladder_bars(
-    ax: Axes, ideas: Sequence[str], times: Sequence[float], intervals: Sequence[tuple[float, float]],
+    ax: Axes,
+    ideas: Sequence[str],
+    times: Sequence[float],
+    intervals: Sequence[tuple[float, float]],
     valu_per_mfma: Sequence[float],
 ) -> Axes:
     """One bar an idea: modelled time with its interval; beside it the VALU instructions per MFMA.
@@ -95,8 +125,12 @@ def ladder_bars(
         ax.annotate(f"{valu:.1f}", (max(high for _, high in intervals) * 1.02, yi), va="center", fontsize=8.5)
     right = max(high for _, high in intervals)
     ax.annotate("VALU / MFMA", (right * 1.02, len(ideas) - 0.35), fontsize=8, color="0.3")
-    ax.set(yticks=y, yticklabels=ideas, xlim=(0, right * 1.18),
-           xlabel="modelled time in the harness, us (line: its interval)")
+    ax.set(
+        yticks=y,
+        yticklabels=ideas,
+        xlim=(0, right * 1.18),
+        xlabel="modelled time in the harness, us (line: its interval)",
+    )
     ax.grid(axis="y", visible=False)
     return ax
 

@@ -73,9 +73,11 @@ class Measured:
         """Dynamic instructions of one wave of the main launch, by class."""
         main = self.main
         return {
-            "MFMA": main.mfma_per_wave, "convert": main.convert_per_wave,
+            "MFMA": main.mfma_per_wave,
+            "convert": main.convert_per_wave,
             "other VALU": main.valu_per_wave - main.convert_per_wave,
-            "memory": main.vmem_per_wave + main.scratch_per_wave, "LDS": main.lds_per_wave,
+            "memory": main.vmem_per_wave + main.scratch_per_wave,
+            "LDS": main.lds_per_wave,
             "scalar": main.scalar_per_wave,
         }
 
@@ -83,16 +85,36 @@ class Measured:
         """Cells for a table with ``HEADERS``."""
         main, (low, high) = self.main, self.prediction.interval
         return [
-            self.step.idea, self.step.variant, len(self.counts.launches),
-            f"{main.workgroups} x {main.waves_per_workgroup}", f"{main.valu_per_wave:.0f}", f"{main.mfma_per_wave:.0f}",
-            f"{self.valu_per_mfma:.1f}", f"{self.total_valu / 1e6:.2f}", main.vgprs + main.agprs, main.spilled_vgprs,
-            f"{main.lds_bytes / 1024:.0f}", f"{self.prediction.predicted_us:.2f}", f"{low:.1f} - {high:.1f}",
+            self.step.idea,
+            self.step.variant,
+            len(self.counts.launches),
+            f"{main.workgroups} x {main.waves_per_workgroup}",
+            f"{main.valu_per_wave:.0f}",
+            f"{main.mfma_per_wave:.0f}",
+            f"{self.valu_per_mfma:.1f}",
+            f"{self.total_valu / 1e6:.2f}",
+            main.vgprs + main.agprs,
+            main.spilled_vgprs,
+            f"{main.lds_bytes / 1024:.0f}",
+            f"{self.prediction.predicted_us:.2f}",
+            f"{low:.1f} - {high:.1f}",
         ]
 
 
 HEADERS = (
-    "idea", "variant", "launches", "workgroups x waves", "VALU / wave", "MFMA / wave", "VALU / MFMA",
-    "VALU in all, 1e6", "registers", "spilled", "LDS KiB", "modelled us", "its interval",
+    "idea",
+    "variant",
+    "launches",
+    "workgroups x waves",
+    "VALU / wave",
+    "MFMA / wave",
+    "VALU / MFMA",
+    "VALU in all, 1e6",
+    "registers",
+    "spilled",
+    "LDS KiB",
+    "modelled us",
+    "its interval",
 )
 
 
@@ -115,12 +137,14 @@ def ladder(shape: Shape) -> list[Step]:
     """From aiter's own path over a fused kernel to the best plan here, one idea a step; the first two need aiter."""
     block_m = 4 if shape.m <= 4 else 8 if shape.m <= 8 else 16
     split = 7 if shape.k >= 4096 else 1
-    base = GemmConfig(block_m=block_m, block_n=128 if shape.n >= 4096 else 64, block_k=256, split_k=split,
-                      convert="sw_aiter")
+    base = GemmConfig(
+        block_m=block_m, block_n=128 if shape.n >= 4096 else 64, block_k=256, split_k=split, convert="sw_aiter"
+    )
     best = dataclasses.replace(default_config("sliced_preshuffled", shape), amax="packed_max")
     # The tile of the steps before, as far as whole MFMA tiles of rows allow, and waves that divide K among them.
-    plain = dataclasses.replace(best, amax="max3", load_order="convert_first", tiles_n=1, block_m=16,
-                                block_n=base.block_n, a_path="direct")
+    plain = dataclasses.replace(
+        best, amax="max3", load_order="convert_first", tiles_n=1, block_m=16, block_n=base.block_n, a_path="direct"
+    )
     first = dataclasses.replace(plain, load_order="loads_first")
     packed = dataclasses.replace(first, amax="packed_max")
     hw = dataclasses.replace(base, convert="hw_bf16")
@@ -174,8 +198,10 @@ def small_ideas(shape: Shape) -> list[tuple[str, Step, Step]]:
         ("two stages | three", {"num_stages": 3}),
     ]
     if base.split_k > 1:
-        changes += [("reduce: loop | all parts at once", {"reduce_form": "block"}),
-                    ("reduce: loop over tiles | flat", {"reduce_form": "flat"})]
+        changes += [
+            ("reduce: loop | all parts at once", {"reduce_form": "block"}),
+            ("reduce: loop over tiles | flat", {"reduce_form": "flat"}),
+        ]
     pairs = []
     for axis, change in changes:
         config = dataclasses.replace(base, **change)

@@ -17,7 +17,9 @@ REGIMES = ("stage", "device", "loop")
 
 # aiter's prebuilt GEMM, tile 32x128, A quantized before: the one kernel that was timed in several ways.
 _ROWS = {
-    "stage": "stage: gemm_a4w4 ASM (v005)", "device": "BpreShuffle_32x128", "loop": "aiter ASM f4gemm 32x128",
+    "stage": "stage: gemm_a4w4 ASM (v005)",
+    "device": "BpreShuffle_32x128",
+    "loop": "aiter ASM f4gemm 32x128",
 }
 
 

@@ -19,19 +19,39 @@ from mxfp4lab.tours.ladder import Measured, Step, measure
 from mxfp4lab.tours.listing import Line, by_source, lines_of
 
 LAUNCH_HEADERS = (
-    "variant", "launch", "workgroups x waves", "VALU / wave", "MFMA", "memory", "LDS", "registers", "spilled",
-    "LDS KiB", "KiB read / workgroup", "workspace KiB",
+    "variant",
+    "launch",
+    "workgroups x waves",
+    "VALU / wave",
+    "MFMA",
+    "memory",
+    "LDS",
+    "registers",
+    "spilled",
+    "LDS KiB",
+    "KiB read / workgroup",
+    "workspace KiB",
 )
 AGAINST_HEADERS = (
-    "shape", "ours, us", "its interval", "best known submission", "its config, us", "its interval", "configs counted",
+    "shape",
+    "ours, us",
+    "its interval",
+    "best known submission",
+    "its config, us",
+    "its interval",
+    "configs counted",
     "told apart",
 )
 SOURCE_HEADERS = ("instructions", "of them VALU", "classes", "source line")
 PAIR_HEADERS = ("axis: plain | changed", "VALU / wave", "memory / wave", "registers", "spilled", "modelled us")
 KNOB_HEADERS = ("knob", "machine code", "VALU / wave", "memory / wave", "LDS / wave", "registers", "modelled us")
 KNOBS: tuple[tuple[str, str], ...] = (
-    ("AMDGCN_USE_BUFFER_OPS", "0"), ("TRITON_HIP_USE_ASYNC_COPY", "0"), ("TRITON_HIP_USE_ASYNC_COPY", "1"),
-    ("OPTIMIZE_EPILOGUE", "1"), ("TRITON_DEFAULT_FP_FUSION", "0"), ("HIP_FORCE_DEV_KERNARG", "1"),
+    ("AMDGCN_USE_BUFFER_OPS", "0"),
+    ("TRITON_HIP_USE_ASYNC_COPY", "0"),
+    ("TRITON_HIP_USE_ASYNC_COPY", "1"),
+    ("OPTIMIZE_EPILOGUE", "1"),
+    ("TRITON_DEFAULT_FP_FUSION", "0"),
+    ("HIP_FORCE_DEV_KERNARG", "1"),
     ("PYTORCH_ROCM_ARCH", "gfx950"),
 )
 
@@ -63,12 +83,22 @@ def launch_rows(measured: Iterable[Measured], shape: Shape) -> list[list[Any]]:
         if m.counts.shape != shape:
             continue
         for c in m.counts.launches:
-            rows.append([
-                m.step.variant, c.name, f"{c.workgroups} x {c.waves_per_workgroup}", f"{c.valu_per_wave:.0f}",
-                f"{c.mfma_per_wave:.0f}", f"{c.vmem_per_wave:.0f}", f"{c.lds_per_wave:.0f}", c.vgprs + c.agprs,
-                c.spilled_vgprs, f"{c.lds_bytes / 1024:.0f}", f"{c.load_bytes_per_workgroup / 1024:.0f}",
-                f"{m.buffers_bytes / 1024:.0f}",
-            ])
+            rows.append(
+                [
+                    m.step.variant,
+                    c.name,
+                    f"{c.workgroups} x {c.waves_per_workgroup}",
+                    f"{c.valu_per_wave:.0f}",
+                    f"{c.mfma_per_wave:.0f}",
+                    f"{c.vmem_per_wave:.0f}",
+                    f"{c.lds_per_wave:.0f}",
+                    c.vgprs + c.agprs,
+                    c.spilled_vgprs,
+                    f"{c.lds_bytes / 1024:.0f}",
+                    f"{c.load_bytes_per_workgroup / 1024:.0f}",
+                    f"{m.buffers_bytes / 1024:.0f}",
+                ]
+            )
     return rows
 
 
@@ -120,8 +150,11 @@ def best_of_known(shape: Shape, most: int) -> tuple[str, Any, int] | None:
         if not VARIANTS[known.variant].needs_aiter:
             by_label.setdefault(known.label, []).append(known)
     chosen = [known for group in by_label.values() for known in group[:: max(1, -(-len(group) // most))]]
-    chosen += [dataclasses.replace(known, config=dataclasses.replace(known.config, waves_per_eu=0))
-               for known in chosen if known.config.waves_per_eu]
+    chosen += [
+        dataclasses.replace(known, config=dataclasses.replace(known.config, waves_per_eu=0))
+        for known in chosen
+        if known.config.waves_per_eu
+    ]
     plans = [build_plan(known.variant, known.config, shape) for known in chosen]
     best: tuple[str, Any] | None = None
     for result in compile_many(plans):
@@ -144,11 +177,18 @@ def against_known(shapes: Sequence[Shape], most: int) -> list[list[str]]:
             continue
         label, theirs, counted = known
         apart = ours.interval[1] < theirs.interval[0]
-        rows.append([
-            str(shape), f"{ours.predicted_us:.2f}", "{:.1f} - {:.1f}".format(*ours.interval), label,
-            f"{theirs.predicted_us:.2f}", "{:.1f} - {:.1f}".format(*theirs.interval), counted,
-            "yes" if apart else "no: the intervals overlap",
-        ])
+        rows.append(
+            [
+                str(shape),
+                f"{ours.predicted_us:.2f}",
+                "{:.1f} - {:.1f}".format(*ours.interval),
+                label,
+                f"{theirs.predicted_us:.2f}",
+                "{:.1f} - {:.1f}".format(*theirs.interval),
+                counted,
+                "yes" if apart else "no: the intervals overlap",
+            ]
+        )
     return rows
 
 
@@ -174,8 +214,12 @@ def valu_of(lines: Iterable[Line]) -> int:
 def source_rows(lines: Sequence[Line], most: int) -> list[list[Any]]:
     """The source lines with most instructions, most first."""
     rows = [
-        [count, kinds.get("valu", 0) + kinds.get("convert", 0),
-         ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items(), key=lambda item: -item[1])), source]
+        [
+            count,
+            kinds.get("valu", 0) + kinds.get("convert", 0),
+            ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items(), key=lambda item: -item[1])),
+            source,
+        ]
         for source, count, kinds in by_source(list(lines))
     ]
     return sorted(rows, key=lambda row: -row[0])[:most]
@@ -205,8 +249,11 @@ def group_wrap() -> list[list[Any]]:
         tiles = -(-shape.n // 128)
         for by_groups in (False, True):
             kernel = compile_kernel(
-                sum_of_tile_bytes, {"b_ptr": "*u8", "out_ptr": "*i32", "N": "i32", "K": "i32"},
-                {"BLOCK_N": 128, "BLOCK_K": 256, "BY_GROUPS": by_groups}, {"num_warps": 4})
+                sum_of_tile_bytes,
+                {"b_ptr": "*u8", "out_ptr": "*i32", "N": "i32", "K": "i32"},
+                {"BLOCK_N": 128, "BLOCK_K": 256, "BY_GROUPS": by_groups},
+                {"num_warps": 4},
+            )
             b = np.ones(shape.n * shape.k // 2, np.uint8)
             furthest = 0
 
@@ -220,8 +267,14 @@ def group_wrap() -> list[list[Any]]:
             found = run(kernel, (tiles, 1, 1), b, *rest, workgroups=[tiles - 1], on_out_of_bounds="record").findings
             # How far it goes: the same with room behind B.
             run(kernel, (tiles, 1, 1), np.resize(b, len(b) + (1 << 21)), *rest, workgroups=[tiles - 1], hooks=(note,))
-            rows.append([text, "% (N // 16)" if by_groups else "% N", max(furthest - len(b), 0),
-                         str(found[0]).split(";")[0] if found else "none"])
+            rows.append(
+                [
+                    text,
+                    "% (N // 16)" if by_groups else "% N",
+                    max(furthest - len(b), 0),
+                    str(found[0]).split(";")[0] if found else "none",
+                ]
+            )
     return rows
 
 
@@ -235,9 +288,12 @@ def own_kernels_stay_inside(shapes: Iterable[str]) -> int:
     launches = 0
     for text in shapes:
         for variant, config in (
-                ("fused_preshuffled", GemmConfig(block_n=128, convert="hw_bf16")),
-                ("sliced_preshuffled", GemmConfig(block_n=128, block_k=128, num_warps=16 if "7168" in text else 4,
-                                                  convert="hw_bf16"))):
+            ("fused_preshuffled", GemmConfig(block_n=128, convert="hw_bf16")),
+            (
+                "sliced_preshuffled",
+                GemmConfig(block_n=128, block_k=128, num_warps=16 if "7168" in text else 4, convert="hw_bf16"),
+            ),
+        ):
             plan = build_plan(variant, config, text)
             inputs = {b.name: torch.zeros(b.shape, dtype=dtypes[b.dtype]) for b in plan.buffers if b.role == "input"}
             launches += len(emulate_plan(plan, inputs).launches)
@@ -256,8 +312,10 @@ def pair_rows(pairs: Iterable[tuple[str, Step, Step]], shape: Shape) -> list[lis
 
 
 _PAIR_CELLS = (
-    lambda m: f"{m.main.valu_per_wave:.0f}", lambda m: f"{m.main.vmem_per_wave:.0f}",
-    lambda m: f"{m.main.vgprs + m.main.agprs}", lambda m: f"{m.main.spilled_vgprs}",
+    lambda m: f"{m.main.valu_per_wave:.0f}",
+    lambda m: f"{m.main.vmem_per_wave:.0f}",
+    lambda m: f"{m.main.vgprs + m.main.agprs}",
+    lambda m: f"{m.main.spilled_vgprs}",
     lambda m: f"{m.prediction.predicted_us:.2f}",
 )
 
@@ -277,8 +335,13 @@ def knob_rows(shape: Shape, most: int | None = None) -> list[list[str]]:
 
 def _knob_cells(m: Measured) -> list[str]:
     main = m.main
-    return [f"{main.valu_per_wave:.0f}", f"{main.vmem_per_wave:.0f}", f"{main.lds_per_wave:.0f}",
-            str(main.vgprs + main.agprs), f"{m.prediction.predicted_us:.2f}"]
+    return [
+        f"{main.valu_per_wave:.0f}",
+        f"{main.vmem_per_wave:.0f}",
+        f"{main.lds_per_wave:.0f}",
+        str(main.vgprs + main.agprs),
+        f"{m.prediction.predicted_us:.2f}",
+    ]
 
 
 def _code(step: Step, shape: Shape, knobs: Mapping[str, str]) -> list[str]:

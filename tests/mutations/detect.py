@@ -154,4 +154,3 @@ def same_values(c: torch.Tensor, reference: torch.Tensor) -> bool:
     """Bit by bit, zeros of either sign alike: an exact sum of nothing has no sign."""
     zero = (c == 0) & (reference == 0)
     return bool(((c.view(torch.int16) == reference.view(torch.int16)) | zero).all())
-
