@@ -35,7 +35,7 @@ AXES: dict[str, tuple] = {
 # Refusals that are not of a config that fails: a setting that the variant does not look at (two configs would be one
 # kernel), and one that only wastes what it names.
 OF_NO_EFFECT = re.compile(
-    r"only sliced variants choose|fixes it|in sliced variants|half the rows would be padding|only with (a split|split)"
+    r"only sliced variants choose|fixes it|in sliced variants|half the rows would be padding|where K is not split"
 )
 
 
