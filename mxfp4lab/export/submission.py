@@ -141,7 +141,7 @@ def _fits(variant: str, config: GemmConfig, arch: str) -> bool:
             compiled = compile_plan(build_plan(variant, config, shape, arch), arch)
         except CompileError:
             return False
-        if any(kernel.resources.spilled_vgprs for kernel in compiled.kernels):
+        if any(kernel.resources and kernel.resources.spilled_vgprs for kernel in compiled.kernels):
             return False
     return True
 
