@@ -5,6 +5,7 @@ A mutant is a package of its own on disk, because Triton reads a kernel's source
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 import tempfile
@@ -66,10 +67,16 @@ class Mutation:
         return replace(plan, launches=tuple(_with_functions_of(launch, package) for launch in plan.launches))
 
 
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory:
+    """Where the packages of this process lie; removed when it ends."""
+    return tempfile.TemporaryDirectory(prefix="mxfp4lab-mutants-")
+
+
 def mutant_package(name: str, module: str, source: str) -> str:
     """Name of an importable copy of the kernels, `module` with other source."""
     package = f"mutant_{name}"
-    folder = Path(tempfile.mkdtemp(prefix="mxfp4lab-mutant-"))
+    folder = Path(tempfile.mkdtemp(dir=_folder().name))
     target = folder / package
     target.mkdir()
     (target / "__init__.py").write_text("")
