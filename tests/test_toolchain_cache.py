@@ -86,7 +86,9 @@ def test_an_edit_of_a_helper_compiles_again(tmp_path):
         return {**REQUEST, "jit_fn": module.copy_doubled}
 
     first = compile_kernel(**load(source, "one"))
-    assert compile_kernel(**load(source, "two")).from_cache  # the same source elsewhere is the same kernel
+    moved = compile_kernel(**load(source, "two"))  # the same kernel, but its listing names another file
+    assert moved.kernel_hash == first.kernel_hash and not moved.from_cache
+    assert "one.py" in first.asm and "two.py" in moved.asm and "one.py" not in moved.asm
     edited = compile_kernel(**load(source.replace("return x * 2", "return x * 3"), "three"))
     assert not edited.from_cache and edited.kernel_hash != first.kernel_hash and edited.asm != first.asm
 

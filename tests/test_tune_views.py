@@ -19,6 +19,11 @@ from mxfp4lab.plots import tune as pictures
 matplotlib.use("Agg")
 
 
+@pytest.fixture(autouse=True)
+def _the_style_of_the_workbook() -> None:
+    plots.use_style()
+
+
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> tune.TuneResult:
     return search(tmp_path_factory.mktemp("search"), Tools(), budget=80)
