@@ -77,20 +77,25 @@ def test_another_process_gives_the_same_bytes() -> None:
     assert done.stdout.split() == [emulated("split"), digest(*generate_input(SHAPE, 5))]
 
 
-def test_machine_code_does_not_depend_on_who_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this process, and in workers of a pool, from nothing both times."""
+def test_what_is_computed_does_not_depend_on_who_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, and in workers of a pool, from nothing both times: one kernel hash, the same bytes of C.
+
+    The code itself may differ: from equal IR, Triton 3.9's LLVM stage now and then hoists an address or picks another
+    register (seen on this kernel, also between two compilations of one process). The cache keeps the first.
+    """
     plan = build_plan("fused_rowmajor", SPLIT, SHAPE)
-    asm = []
+    seen = []
     for name, workers in (("here", None), ("pool", 2)):
         monkeypatch.setenv("MXFP4LAB_CACHE", str(tmp_path / name))
         if workers is None:
-            kernels = compile_plan(plan).kernels
+            compiled = compile_plan(plan)
         else:
             (result,) = compile_many([plan], workers)
-            kernels = result.compiled.kernels
-        assert not any(kernel.from_cache for kernel in kernels)
-        asm.append([(kernel.kernel_hash, [str(i.text) for i in kernel.program]) for kernel in kernels])
-    assert asm[0] == asm[1]
+            compiled = result.compiled
+        assert not any(kernel.from_cache for kernel in compiled.kernels)
+        hashes = [kernel.kernel_hash for kernel in compiled.kernels]
+        seen.append((hashes, digest(emulate_plan(compiled, input_dict(SHAPE, 5)).c)))
+    assert seen[0] == seen[1]
 
 
 # What two runs of one request may differ in.
