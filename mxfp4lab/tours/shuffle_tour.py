@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import product
 
 import torch
 
@@ -46,34 +48,29 @@ def _through(function, numbers: torch.Tensor) -> torch.Tensor:
 
 def scale_agreement(max_rows: int = 512, max_cols: int = 64) -> Agreement:
     """The e8m0 shuffle in its three forms, over every padded shape up to (max_rows, max_cols)."""
-    shapes = positions = by_formula = by_inverse = trips = 0
-    for m in range(256, max_rows + 1, 256):
-        for n in range(8, max_cols + 1, 8):
-            row, col = torch.meshgrid(torch.arange(m), torch.arange(n), indexing="ij")
-            numbers = _numbers(m, n)
-            shuffled = _through(e8m0_shuffle, numbers)
-            by_formula += int((shuffled.flatten()[e8m0_offset(row, col, n)] != numbers).sum())
-            at_row, at_col = e8m0_position(torch.arange(m * n), n)
-            by_inverse += int((numbers[at_row, at_col] != shuffled.flatten()).sum())
-            trips += int((_through(e8m0_unshuffle, shuffled) != numbers).sum())
-            shapes, positions = shapes + 1, positions + m * n
-    return Agreement("e8m0 scales", shapes, positions, by_formula, by_inverse, trips)
+    sizes = product(range(256, max_rows + 1, 256), range(8, max_cols + 1, 8))
+    return _agreement("e8m0 scales", sizes, e8m0_shuffle, e8m0_unshuffle, e8m0_offset, e8m0_position)
 
 
 def weight_agreement(max_rows: int = 256, max_bytes: int = 256) -> Agreement:
     """The (16, 16) weight shuffle in its three forms, over every shape up to (max_rows, max_bytes)."""
+    sizes = product(range(16, max_rows + 1, 16), range(32, max_bytes + 1, 32))
+    return _agreement("(16, 16) weights", sizes, shuffle_weight, unshuffle_weight, weight_offset, weight_position)
+
+
+def _agreement(name: str, sizes: Iterable[tuple[int, int]], shuffle, unshuffle, offset, position) -> Agreement:
+    """A permutation as view and permute, against its closed form, the closed form's inverse and its own inverse."""
     shapes = positions = by_formula = by_inverse = trips = 0
-    for n in range(16, max_rows + 1, 16):
-        for k in range(32, max_bytes + 1, 32):
-            row, col = torch.meshgrid(torch.arange(n), torch.arange(k), indexing="ij")
-            numbers = _numbers(n, k)
-            shuffled = _through(shuffle_weight, numbers)
-            by_formula += int((shuffled.flatten()[weight_offset(row, col, k)] != numbers).sum())
-            at_row, at_col = weight_position(torch.arange(n * k), k)
-            by_inverse += int((numbers[at_row, at_col] != shuffled.flatten()).sum())
-            trips += int((_through(unshuffle_weight, shuffled) != numbers).sum())
-            shapes, positions = shapes + 1, positions + n * k
-    return Agreement("(16, 16) weights", shapes, positions, by_formula, by_inverse, trips)
+    for rows, cols in sizes:
+        row, col = torch.meshgrid(torch.arange(rows), torch.arange(cols), indexing="ij")
+        numbers = _numbers(rows, cols)
+        shuffled = _through(shuffle, numbers)
+        by_formula += int((shuffled.flatten()[offset(row, col, cols)] != numbers).sum())
+        at_row, at_col = position(torch.arange(rows * cols), cols)
+        by_inverse += int((numbers[at_row, at_col] != shuffled.flatten()).sum())
+        trips += int((_through(unshuffle, shuffled) != numbers).sum())
+        shapes, positions = shapes + 1, positions + rows * cols
+    return Agreement(name, shapes, positions, by_formula, by_inverse, trips)
 
 
 @dataclass(frozen=True)
