@@ -59,9 +59,6 @@ def check_submission(
     Raises:
         ValueError: for a bad request: no such file, unknown mode or backend, bad shape, no GPU where one is asked for.
     """
-    from mxfp4lab.harness.launches import LaunchService
-    from mxfp4lab.harness.session import Limits
-
     _require("mode", mode, case_lines.MODES)
     _require("backend", backend, BACKENDS)
     _require("against", against, AGAINST)
@@ -82,6 +79,9 @@ def check_submission(
     lines = case_lines.read_cases(cases_file) if cases_file is not None else case_lines.task_cases(mode, chosen)
     todo = case_lines.with_secret(lines, case_lines.secret_seed())
     log = case_lines.Log.from_environment() if log is None else log
+    from mxfp4lab.harness.launches import LaunchService  # torch comes with it: a bad request is answered before
+    from mxfp4lab.harness.session import Limits
+
     launches = LaunchService(races)
     limits = Limits(limit, int(memory_limit_bytes))
     return _run(str(path), source, mode, _resolve_backend(backend), todo, against, limits, launches, log)

@@ -83,7 +83,10 @@ class CheckReport:
     def summary(self) -> str:
         """One line per case and a verdict."""
         lines = [f"{self.path}: mode {self.mode}, {self.device} ({self.evidence})"]
-        for case in self.cases:
+        together = self._failed_together()
+        if together:
+            lines.append(f"  fail  {together}")
+        for case in [] if together else self.cases:
             said = case.error if case.status == "fail" else case.message
             lines.append(f"  {case.status}  {case.spec}" + (f"  {said}" if said else ""))
             if case.stats:
@@ -112,13 +115,23 @@ class CheckReport:
 
     __str__ = summary
 
+    def _failed_together(self) -> str:
+        """One line in place of many equal ones, where no case came as far as a call; else ""."""
+        errors = {case.error for case in self.cases}
+        if len(self.cases) < 2 or len(errors) > 1 or any(case.calls or case.status == "pass" for case in self.cases):
+            return ""
+        return f"all {len(self.cases)} cases: {errors.pop()}"
+
     def _repr_html_(self) -> str:
         from mxfp4lab import display as look
 
         verdict = look.badge("pass" if self.passed else "fail", "good" if self.passed else "bad")
         kind = look.badge(self.evidence, self.evidence)
         rows = []
-        for case in self.cases:
+        together = self._failed_together()
+        if together:
+            rows.append((f"all {len(self.cases)}", look.badge("fail", "bad"), "", "", self.cases[0].error))
+        for case in [] if together else self.cases:
             tone = "good" if case.status == "pass" else "bad"
             said = case.error or case.message
             time = f"{case.stats['mean'] / 1e3:.2f} us" if case.stats else ""
