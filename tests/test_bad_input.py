@@ -319,7 +319,7 @@ COMMANDS: list[tuple[list[str], str]] = [
     (["compile", *PLAN, "--config", '{"block_m": 1' + "0" * 5000 + "}"], "is not JSON"),
     (["compile", *PLAN, "--config", '{"block_m": 16, "block_m": 7}'], "block_m=7"),
     (["emulate", *PLAN, "--seed", ""], "seed=''"),
-    (["emulate", "--variant", "hopper", "--shape", TEXT], "hopper is written for sm_90"),
+    (["emulate", "--variant", "hopper", "--shape", TEXT], "variant='hopper' runs on sm_90 only, not on gfx950"),
     (["predict", *PLAN, "--config", '{"num_stages": 1000000000}'], "num_stages=1000000000"),
     (["tune", "--shape", TEXT, "--budget", "nan"], "budget='nan'"),
     (["tune", "--shape", TEXT, "--workers", "0"], "workers='0'"),

@@ -81,6 +81,7 @@ BAD = [
     (["tune", "--shape", "4,2880,512", "--backend", "tpu"], "backend='tpu'"),
     (["tune", "--shape", "4,2880,512", "--out", "/proc/nowhere"], "cannot write /proc/nowhere"),
     (["check", "/nonexistent/submission.py"], "no such file"),
+    (["emulate", "--variant", "hopper", "--shape", "4,2880,512"], "variant='hopper' runs on sm_90 only, not on gfx950"),
 ]
 
 
@@ -131,6 +132,37 @@ def test_tune_from_a_shell_resumes_and_answers_in_json(capfd, tmp_path: Path) ->
     code, again = run_json(capfd, *options)
     assert again["pick"]["config"] == data["pick"]["config"]
     assert again["funnel"]["reused"] == 5 and len(list(tmp_path.glob("runs/*/trials-main.jsonl"))) == 2
+
+
+@pytest.mark.parametrize(("kind", "code"), [("lds", 1), ("crash", 1), ("request", 2)])
+def test_a_kernel_that_does_not_compile_was_tried_and_failed(capfd, monkeypatch, kind: str, code: int) -> None:
+    from mxfp4lab import toolchain
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise toolchain.CompileError("gemm_fused: needs 548864 B of LDS; gfx950 has 163840 B", kind)
+
+    monkeypatch.setattr(toolchain, "compile_plan", refuse)
+    ended, out, err = run(capfd, "compile", *PLAN)
+    assert (ended, out) == (code, "") and err == "mxfp4lab: gemm_fused: needs 548864 B of LDS; gfx950 has 163840 B\n"
+
+
+def test_a_bad_request_of_check_is_answered_before_torch_could_be_loaded() -> None:
+    code = """
+import sys
+from mxfp4lab.cli import run
+assert run(["check", "nofile.py"]) == run(["check", "nofile.py", "--mode", "nonsense"]) == 2
+assert not set(sys.modules) & {"torch", "triton", "numpy"}
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("\n") == 2 and "no such file" in done.stderr
+
+
+def test_a_submission_without_custom_kernel_is_told_so_once(capfd, tmp_path: Path) -> None:
+    file = tmp_path / "submission.py"
+    file.write_text("import torch\n")
+    code, out, _ = run(capfd, "check", str(file), "--backend", "emulator")
+    assert code == 112 and out.count("defines no custom_kernel") == 1 and "all 4 cases" in out
 
 
 def test_a_bug_of_ours_is_one_line_too(capfd, monkeypatch) -> None:

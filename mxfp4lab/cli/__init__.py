@@ -1,8 +1,9 @@
 """The command line: which command is meant, what it prints, and how it ends.
 
 Every command is a module with ``add_arguments(parser)`` and ``main(args) -> exit code``; only the one that is asked for
-is imported, so that ``--help`` answers before torch could be loaded. Exit codes: 0 done, 1 checked and failed, 2 a bad
-request (one line on standard error), 130 interrupted; ``check`` has the task's own codes.
+is imported, so that ``--help`` answers before torch could be loaded. Exit codes: 0 done, 1 tried and failed (a wrong C, a
+kernel that does not compile or needs too much LDS), 2 a bad request, 130 interrupted; what is refused is one line on
+standard error. ``check`` has the task's own codes.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def run(arguments: Sequence[str]) -> int:
         return EXIT_INTERRUPTED
     except (ValueError, OSError) as error:
         _debug()
-        return _refuse(_one_line(error), EXIT_BAD_REQUEST, arguments)
+        return _refuse(_one_line(error), EXIT_FAILED if _was_tried(error) else EXIT_BAD_REQUEST, arguments)
     except Exception as error:
         _debug()
         said = f"{type(error).__name__}: {_one_line(error)}"
@@ -99,6 +100,12 @@ def _overview() -> _Parser:
     parser.add_argument("--version", action="version", version=f"mxfp4lab {__version__}")
     parser.add_argument("command", choices=list(COMMANDS), metavar="command", help="one of the commands below")
     return parser
+
+
+def _was_tried(error: BaseException) -> bool:
+    """Whether the request was sound and the compiler refused the kernel; a compile error's kind says so."""
+    errors = sys.modules.get("mxfp4lab.toolchain.errors")
+    return errors is not None and isinstance(error, errors.CompileError) and error.kind != "request"
 
 
 def _one_line(error: BaseException) -> str:

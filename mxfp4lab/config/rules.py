@@ -12,6 +12,7 @@ from mxfp4lab.config.traits import (
     is_power_of_two,
     needed_offset_bits,
     resolved_scale_load,
+    runs_on,
 )
 from mxfp4lab.shapes import Shape, parse_shape
 
@@ -48,15 +49,18 @@ def config_errors(
     _check_values(config, refuse)
     if errors:  # the clauses below compute with the values
         return errors
+    if variant is not None and not runs_on(variant, arch):  # no config helps: wgmma, MFMA or a prebuilt code object
+        own = "gfx950" if runs_on(variant, "gfx950") else "sm_90"
+        return [f"variant={variant!r} runs on {own} only, not on {arch}"]
     _check_tiles(config, shape, refuse)
     _check_target(config, arch, refuse)
     if variant is not None:
         traits = VARIANT_TRAITS[variant]
         _check_variant(config, traits, variant, refuse)
         if traits.hopper:
-            _check_hopper(config, shape, arch, refuse)
+            _check_hopper(config, shape, refuse)
         if traits.sliced:
-            _check_sliced(config, shape, arch, refuse)
+            _check_sliced(config, shape, refuse)
         else:
             for name in ("amax", "tiles_n", "split_sum", "a_path"):
                 if getattr(config, name) != DEFAULTS[name]:
@@ -166,10 +170,8 @@ def _check_variant(config: GemmConfig, traits: VariantTraits, variant: str, refu
             refuse("block_n", "must be at least 32 where shuffled scales are loaded by tile (scale_load)")
 
 
-def _check_sliced(config: GemmConfig, shape: Shape, arch: str, refuse: Refuse) -> None:
+def _check_sliced(config: GemmConfig, shape: Shape, refuse: Refuse) -> None:
     """Variants whose waves divide K: layouts are the MFMA's, and most other axes do not exist."""
-    if arch != "gfx950":
-        refuse("block_k", f"no value works on {arch}: sliced variants are written for gfx950's MFMA")
     # Whole MFMA tiles of 16 rows per wave; more than 64 rows do not fit in registers beside the loads.
     if config.block_m not in (16, 32, 64):
         refuse("block_m", "must be 16, 32 or 64 in sliced variants")
@@ -210,10 +212,8 @@ def _check_sliced(config: GemmConfig, shape: Shape, arch: str, refuse: Refuse) -
         refuse("specialize", "must be 'auto' or 'constexpr' in sliced variants")
 
 
-def _check_hopper(config: GemmConfig, shape: Shape, arch: str, refuse: Refuse) -> None:
+def _check_hopper(config: GemmConfig, shape: Shape, refuse: Refuse) -> None:
     """The variant for wgmma: decoded B is its register operand, and most of AMD's axes do not exist."""
-    if arch != "sm_90":
-        refuse("convert", f"no value works on {arch}: hopper is written for sm_90's wgmma and bf16 arithmetic")
     # wgmma's M axis is 64 rows of B per four warps; other pairs decode rows twice or leave warps idle.
     if config.num_warps not in (4, 8, 16) or config.block_n != 16 * config.num_warps:
         refuse("block_n", "must be 64, 128 or 256 with 4, 8 or 16 warps in hopper: 64 rows of B per warp group")

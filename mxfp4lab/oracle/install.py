@@ -146,7 +146,10 @@ def find_aiter(source: str | Path | None = None) -> AiterInstall:
     if source is None or str(source) in ("", "installed"):
         spec = importlib.util.find_spec("aiter")
         if spec is None or not spec.submodule_search_locations:
-            raise AiterError(f"no aiter is installed; `pip install --no-deps {DISTRIBUTION}` gives AMD's kernels")
+            raise AiterError(
+                "no aiter is installed; `make setup AITER=1` in the repository gives AMD's kernels "
+                f"(it runs `pip install --no-deps {DISTRIBUTION}`)"
+            )
         package, origin = Path(next(iter(spec.submodule_search_locations))), "installed"
     else:
         given = Path(source).expanduser()
