@@ -1,7 +1,8 @@
-"""Where the data files that travel with the source tree lie."""
+"""Where the data files that travel with the source tree lie, and how a path is shown to a person."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 REPO_ROOT = Path(__file__).resolve().parents[1]
@@ -23,3 +24,13 @@ def data_path(name: str) -> Path:
     if not path.exists():
         raise ValueError(f"name={name!r}: no such file under {REPO_ROOT / 'data'}")
     return path
+
+
+def shown_path(path: str | Path) -> str:
+    """A path that works where the person is: from the working directory if it is near, else absolute.
+
+    Near is below it, or one step up (a notebook's kernel works in `notebooks/`, the records lie in `outputs/`).
+    """
+    relative = os.path.relpath(path)
+    far = relative.startswith(os.path.join(os.pardir, os.pardir))
+    return os.path.abspath(path) if far else relative

@@ -217,3 +217,17 @@ def test_start_outside_a_notebook_prints_the_card(capsys: pytest.CaptureFixture)
     assert "demo" in capsys.readouterr().out
     with pytest.raises(ValueError, match="allowed: shape"):
         notebook.start({}, "demo", "shapes")
+
+
+def test_a_path_is_shown_as_it_works_from_where_the_person_is(monkeypatch, tmp_path: Path) -> None:
+    from mxfp4lab.paths import shown_path
+
+    (tmp_path / "notebooks").mkdir()
+    file = tmp_path / "outputs" / "submission.py"
+    for here, shown in ((tmp_path, "outputs/submission.py"), (tmp_path / "notebooks", "../outputs/submission.py")):
+        monkeypatch.chdir(here)
+        assert shown_path(file) == shown
+    monkeypatch.chdir("/")
+    assert shown_path(file) == str(file)[1:]
+    monkeypatch.chdir("/proc/self")
+    assert shown_path(file) == str(file)

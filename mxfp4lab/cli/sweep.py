@@ -76,6 +76,7 @@ def _data(result: Any) -> dict[str, Any]:
 
 def _text(result: Any) -> str:
     from mxfp4lab import display
+    from mxfp4lab.paths import shown_path
 
     rows = []
     for shape, state in result.shapes.items():
@@ -88,4 +89,4 @@ def _text(result: Any) -> str:
         rows.append((shape, len(state.trials), best.variant, best.config_id, f"{us:.2f}", f"{best.evidence}, {kind}"))
     head = ("shape", "trials", "best variant", "config", "us", "evidence")
     where = f"{result.device or 'no GPU: modelled times'}; {result.resumed} trials came from earlier runs"
-    return f"{display.text_table(head, rows)}\n{where}\nrecords: {result.folder}"
+    return f"{display.text_table(head, rows)}\n{where}\nrecords: {shown_path(result.folder)}"

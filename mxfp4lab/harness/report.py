@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 
 from mxfp4lab.harness.launches import KernelUse
+from mxfp4lab.paths import shown_path
 
 PRESENTED_FINDINGS = 20
 
@@ -82,7 +83,7 @@ class CheckReport:
 
     def summary(self) -> str:
         """One line per case and a verdict."""
-        lines = [f"{self.path}: mode {self.mode}, {self.device} ({self.evidence})"]
+        lines = [f"{shown_path(self.path)}: mode {self.mode}, {self.device} ({self.evidence})"]
         together = self._failed_together()
         if together:
             lines.append(f"  fail  {together}")
@@ -113,7 +114,7 @@ class CheckReport:
         lines.append(f"check: {'pass' if self.passed else 'fail'}")
         return "\n".join(lines)
 
-    __str__ = summary
+    __str__ = __repr__ = summary  # type: ignore[assignment]
 
     def _failed_together(self) -> str:
         """One line in place of many equal ones, where no case came as far as a call; else ""."""
@@ -138,7 +139,11 @@ class CheckReport:
             rows.append((case.spec, look.badge(case.status, tone), time, case.launches or "", said))
         remarks = [*self.warnings, *(w for case in self.cases for w in case.warnings), *self.notes]
         remarks += [f"refused by the task's server: {r}" for r in self.refusals] + ([self.error] if self.error else [])
-        facts = [("file", self.path), ("mode", f"{self.mode}, {self.device}"), *(("remark", r) for r in remarks)]
+        facts = [
+            ("file", shown_path(self.path)),
+            ("mode", f"{self.mode}, {self.device}"),
+            *(("remark", r) for r in remarks),
+        ]
         table = look.table(("case", "verdict", "time", "launches", "what it says"), rows)
         return look.card("Check", f'<div style="margin-bottom:6px">{verdict} {kind}</div>' + look.facts(facts) + table)
 

@@ -12,12 +12,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from mxfp4lab.notebook import parameters as kinds
-from mxfp4lab.notebook.card import RunCard, shown_path
+from mxfp4lab.notebook.card import RunCard
 from mxfp4lab.notebook.parameters import Parameter, ParameterError, read_parameters
 from mxfp4lab.notebook.progress import LiveView, Progress
 from mxfp4lab.notebook.results import PickBundle, publish_picks, show_figure, write_summary
 from mxfp4lab.notebook.session import cell_history, ipython, is_live
-from mxfp4lab.paths import REPO_ROOT
+from mxfp4lab.paths import REPO_ROOT, shown_path
 
 __all__ = [
     "REPO_ROOT",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mxfp4lab import display
-from mxfp4lab.paths import REPO_ROOT
+from mxfp4lab.paths import shown_path
 
 EVIDENCE_WORDS = {
     "measured": "a clock on a real GPU",
@@ -75,14 +75,6 @@ class RunCard:
             + display.facts(self.machine_lines)
             + f'<div style="margin-top:6px">{words}</div>',
         )
-
-
-def shown_path(path: Path) -> str:
-    """A path as a person would type it from the repository; absolute where it lies elsewhere."""
-    try:
-        return str(Path(path).resolve().relative_to(REPO_ROOT))
-    except ValueError:
-        return str(path)
 
 
 def _value_text(value: Any) -> str:

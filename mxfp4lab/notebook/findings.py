@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from mxfp4lab import display as look
-from mxfp4lab.notebook.card import shown_path
 from mxfp4lab.notebook.session import ipython
+from mxfp4lab.paths import shown_path
 
 SCHEMA = 1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mxfp4lab import display as look
+from mxfp4lab.paths import shown_path
 
 HEADERS = ("kernel", "launches", "grids", "VGPRs", "spills", "LDS", "waves per SIMD", "MFMA", "hazards", "findings")
 SHOWN = 20
@@ -64,7 +65,7 @@ class ReportPage:
                                  *(("finding", text) for text in said)])  # fmt: skip
             inside += IsaView(use.compiled, open_loop=False)._repr_html_()
             body += look.details(f"{use.compiled.name}: constants, findings, machine code", inside, opened=bool(said))
-        return str(look.card(f"Check of {report.path}", body))
+        return str(look.card(f"Check of {shown_path(report.path)}", body))
 
 
 def _marked(count: int) -> Any:

@@ -17,8 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mxfp4lab import display as look
-from mxfp4lab.notebook.card import shown_path
-from mxfp4lab.paths import REPO_ROOT
+from mxfp4lab.paths import REPO_ROOT, shown_path
 
 USAGE = "%%submission FILE.py [--shape M,N,K] [--mode MODE] [--backend BACKEND] [--check]"
 
