@@ -1,13 +1,19 @@
 """Kernels of your own: plans around them, their pages, and notebook 06 run whole."""
 
+import inspect
 import json
+import linecache
+import os
 import re
 import subprocess
 import sys
+import time
 
 import nbformat
 import pytest
-from toolchain_kernels import copy_doubled
+import triton
+import triton.language as tl
+from toolchain_kernels import copy_doubled, double
 
 from mxfp4lab.gfx950 import count_plan, emulate_plan
 from mxfp4lab.model import predict
@@ -18,7 +24,8 @@ from mxfp4lab.plan import build_plan
 from mxfp4lab.plan.own import own_launch, own_plan
 from mxfp4lab.problem import check_output, input_dict, reference_gemm
 from mxfp4lab.shapes import Shape
-from mxfp4lab.toolchain import compile_plan
+from mxfp4lab.toolchain import CompileError, compile_plan, diagnostics
+from mxfp4lab.toolchain import compile as compiling
 
 NOTEBOOK = REPO_ROOT / "notebooks/06_your_kernel.ipynb"
 SHAPE = Shape(8, 64, 256)
@@ -111,3 +118,39 @@ def test_the_notebook_compiles_checks_and_exports_its_own_kernel(tmp_path):
     again = [sys.executable, "-m", "mxfp4lab", "export", "out.ipynb", "again.py", "--cell", "winner"]
     subprocess.run(again, cwd=tmp_path, check=True, capture_output=True)
     assert (tmp_path / "again.py").read_text() == (tmp_path / "kept/06_your_kernel.py").read_text()
+
+
+def typed_kernel():
+    """A kernel as a notebook cell makes it: its source is in no file."""
+    source = inspect.getsource(copy_doubled.fn).replace("copy_doubled", "typed")
+    linecache.cache["<cell>"] = (len(source), None, source.splitlines(keepends=True), "<cell>")
+    names = {"triton": triton, "tl": tl, "double": double, "__name__": "__main__"}
+    exec(compile(source, "<cell>", "exec"), names)
+    return own_plan(SHAPE, own_launch(names["typed"], 2, x="a", y="c", n=512, BLOCK=256))
+
+
+def test_a_typed_kernel_is_compiled_in_a_fork_and_its_code_is_the_files(monkeypatch):
+    here = os.getpid()
+    real = compiling._run_triton
+    monkeypatch.setattr(compiling, "_run_triton", lambda job: real(job) if os.getpid() != here else pytest.fail("here"))
+    (typed,) = compile_plan(typed_kernel(), use_cache=False).kernels
+    monkeypatch.undo()
+    (filed,) = compile_plan(own_plan(SHAPE, copying()), use_cache=False).kernels
+    assert [i.text for i in typed.program.instructions] == [i.text for i in filed.program.instructions]
+    assert typed.resources == filed.resources and not typed.from_cache
+
+
+def test_a_compiler_that_dies_or_hangs_on_a_typed_kernel_costs_an_error(monkeypatch):
+    def die(job):
+        with diagnostics.captured_stderr():
+            os.write(2, b"LLVM ERROR: Cannot select\nStack dump:\n")
+            os.abort()
+
+    monkeypatch.setattr(compiling, "_run_triton", die)
+    with pytest.raises(CompileError, match=r"typed: the compiler died \(SIGABRT\): LLVM ERROR: Cannot select") as found:
+        compile_plan(typed_kernel(), use_cache=False)
+    assert found.value.kind == "crash"
+    monkeypatch.setattr(compiling, "_run_triton", lambda job: time.sleep(60))
+    monkeypatch.setattr(compiling, "APART_TIMEOUT_S", 0.2)
+    with pytest.raises(CompileError, match="typed: compilation took over"):
+        compile_plan(typed_kernel(), use_cache=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import json
@@ -10,11 +9,12 @@ import os
 import tempfile
 import time
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mxfp4lab.toolchain import cache
+from mxfp4lab.toolchain import cache, diagnostics
+from mxfp4lab.toolchain.apart import DiedError, run_apart
 from mxfp4lab.toolchain.compiled import Compiled, CompiledPlan
 from mxfp4lab.toolchain.errors import CompileError, explain
 from mxfp4lab.toolchain.knobs import current_knobs, knob_environment, toolchain_versions
@@ -29,8 +29,8 @@ from mxfp4lab.toolchain.specialize import (
 )
 
 LDS_LIMITS: dict[str, int] = {"gfx950": LDS_BYTES_PER_CU, "gfx942": 65536, "sm_90": 232448}
+APART_TIMEOUT_S = 300.0  # of a compilation in a forked process
 _FALSE_WORDS = ("0", "false", "off", "no", "n", "f")
-diagnostics_path: str | None = None  # a worker sets it: what the compiler printed must survive the worker's death
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ def make_job(
 
 
 def compile_job(job: KernelJob, use_cache: bool = True) -> Compiled:
-    """Take a job from the cache or compile it.
+    """Take a job from the cache or compile it; a kernel typed into a notebook cell is compiled in a forked process.
 
     Raises:
         CompileError: also one that the cache remembers.
@@ -225,7 +225,7 @@ def compile_job(job: KernelJob, use_cache: bool = True) -> Compiled:
         if found is not None:
             return found
     try:
-        compiled = _compile_now(job)
+        compiled = _compile_apart(job) if _is_typed(job) else _compile_now(job)
     except CompileError as error:
         if use_cache:
             cache.store(error, job.key)
@@ -291,7 +291,7 @@ def _run_triton(job: KernelJob) -> Any:
     with (
         tempfile.TemporaryDirectory(prefix="mxfp4lab-") as folder,
         knob_environment(dict(job.knobs), {"TRITON_CACHE_DIR": folder}),
-        _captured_stderr() as said,
+        diagnostics.captured_stderr() as said,
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")
@@ -305,6 +305,37 @@ def _run_triton(job: KernelJob) -> Any:
         except Exception as error:
             failure = explain(error, said(), jit_fn.__name__, job.arch)
     raise failure  # outside the handler: Triton's traceback would keep its modules alive as long as the error
+
+
+def _is_typed(job: KernelJob) -> bool:
+    """Whether the kernel stands in no file: a notebook cell, where a compiler that aborts would take the notebook."""
+    return not os.path.isfile(unwrap(job.jit_fn).fn.__code__.co_filename)
+
+
+def _compile_apart(job: KernelJob) -> Compiled:
+    with tempfile.NamedTemporaryFile(prefix="mxfp4lab-") as said:
+
+        def work() -> bytes:
+            diagnostics.kept_in = said.name
+            try:
+                return cache.encode_entry(_compile_now(job), job.key)
+            except CompileError as error:
+                return cache.encode_entry(error, job.key)
+
+        try:
+            result = cache.decode_entry(run_apart(work, APART_TIMEOUT_S), job.key)
+        except TimeoutError:
+            raise CompileError(
+                f"{job.jit_fn.__name__}: compilation took over {APART_TIMEOUT_S:g} s", "timeout"
+            ) from None
+        except DiedError as error:
+            words = diagnostics.last_words(said.read().decode("utf-8", "replace"))
+            raise CompileError(f"{job.jit_fn.__name__}: the compiler died ({error}): {words}", "crash") from None
+    if isinstance(result, CompileError):
+        raise result
+    assert result is not None, "a fork of this process writes what this process reads"
+    result.from_cache = False
+    return result
 
 
 def _compile_now(job: KernelJob) -> Compiled:
@@ -327,24 +358,6 @@ def _compile_now(job: KernelJob) -> Compiled:
         toolchain=toolchain_versions(), knobs=dict(job.knobs), compile_s=time.perf_counter() - started,
         metadata=json.loads(json.dumps(metadata._asdict(), default=vars)),
     )  # fmt: skip
-
-
-@contextlib.contextmanager
-def _captured_stderr() -> Iterator[Any]:
-    """Send file descriptor 2 to a file for the block: the C++ half of Triton prints its diagnostics there."""
-    with open(diagnostics_path, "w+b") if diagnostics_path else tempfile.TemporaryFile() as file:
-        saved = os.dup(2)
-        os.dup2(file.fileno(), 2)
-
-        def said() -> str:
-            file.seek(0)
-            return file.read(1 << 20).decode("utf-8", "replace")
-
-        try:
-            yield said
-        finally:
-            os.dup2(saved, 2)
-            os.close(saved)
 
 
 @functools.lru_cache(maxsize=16)

@@ -19,6 +19,7 @@ from typing import Any
 from mxfp4lab.toolchain import cache
 from mxfp4lab.toolchain.compile import KernelJob, compile_job, launch_job
 from mxfp4lab.toolchain.compiled import Compiled, CompiledPlan
+from mxfp4lab.toolchain.diagnostics import last_words
 from mxfp4lab.toolchain.errors import CompileError
 from mxfp4lab.toolchain.worker import NotPortableError, decode_answer, encode_job
 
@@ -83,7 +84,7 @@ def compile_jobs(
     """Compile jobs in worker processes; yields each with its outcome as it is done.
 
     What the disk cache holds is answered at once and starts no process. Jobs that another process cannot repeat
-    (kernels typed into a notebook cell) are compiled in this one.
+    (kernels typed into a notebook cell) are compiled in a fork of this one.
     """
     remaining = []
     for job in jobs:
@@ -272,11 +273,9 @@ class _Worker:
                 text = (Path(self.folder.name) / name).read_text(errors="replace")
             except OSError:
                 continue
-            lines = [line.strip() for line in text.splitlines() if line.strip()]
-            marked = [line for line in lines if "LLVM ERROR" in line or "Assertion" in line or "error:" in line]
-            if marked or lines:
-                return (marked or lines[-1:])[0][:300]
-        return "it said nothing"
+            if text.strip():
+                return last_words(text)
+        return last_words("")
 
     def _end_process(self) -> None:
         process, self.process = self.process, None

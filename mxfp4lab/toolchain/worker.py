@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mxfp4lab.toolchain import cache
+from mxfp4lab.toolchain import cache, diagnostics
 from mxfp4lab.toolchain import compile as compiling
 from mxfp4lab.toolchain.errors import CompileError
 from mxfp4lab.toolchain.specialize import Specialization
@@ -71,7 +71,7 @@ def serve(diagnostics_path: str) -> None:
     """Answer requests until standard input ends. Nothing but answers reaches the original standard output."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    compiling.diagnostics_path = diagnostics_path
+    diagnostics.kept_in = diagnostics_path
     for line in sys.stdin:
         request = json.loads(line)
         try:
