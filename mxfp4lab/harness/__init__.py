@@ -1,10 +1,15 @@
 """Runs any submission file under the task's protocol, on a real GPU or on the gfx950 emulator.
 
-The file runs in a process of its own: a scratch folder as the only place where it may write (Linux Landlock; the
-report says when a kernel has none), no network, no environment variables but those of the GPU toolchain, limits on
-its seconds and its memory, output cut at 64 KiB, and everything it started ended with it. Inputs are made and outputs
-judged outside of it. That protects records and a session from mistakes and from files that misbehave. It does not
-protect from malice: the file can read what you can read, and a determined one can lie about its own timing.
+The file runs in a process of its own: a scratch folder, no environment variables but those of the GPU toolchain, limits
+on its seconds and its memory, output cut at 64 KiB, and everything it started ended with it. Inputs are made and
+outputs judged outside of it. It is kept from writing outside its folder by Linux Landlock, by read-only mounts in a
+namespace of its own, or by both; on the emulator the namespace also takes away the network and the sight of other
+processes. Where a machine offers neither, the lab's records are compared before and after, and put back. The report
+(`confined`) says which.
+
+That protects records and a session from mistakes and from files that misbehave. It does not protect from malice: the
+file can read what you can read, root can write raw devices, and code in the process that makes the calls can lie about
+its own timing.
 
 What the checks on its kernels see, fault by fault, is in `data/mutations.csv` (made by `python -m tests.mutations`).
 Out of their reach: the order in which workgroups see each other's stores, and waits for memory that only the compiler

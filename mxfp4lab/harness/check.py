@@ -127,6 +127,7 @@ def _run(
     log: case_lines.Log,
 ) -> CheckReport:
     from mxfp4lab.export.lint import server_refusals
+    from mxfp4lab.harness.keep import Keeper
     from mxfp4lab.harness.protocol import Run
     from mxfp4lab.harness.report import CheckReport
     from mxfp4lab.harness.session import Session, SubmissionEnded
@@ -138,9 +139,12 @@ def _run(
     report.refusals = [str(refusal) for refusal in server_refusals(source.decode("utf-8", "replace"))]
     flush, report.device = _device(gpu)
     session = Session(source, gpu=gpu, limits=limits, serve=launches)
+    keeper = None
     try:
         with session:
             launches.window = session.link.window
+            if "read-only" not in session.confined:  # nothing of the submission has run yet
+                keeper = Keeper(everything=not session.confined)
             run = Run(session, None if gpu else launches, log, "cuda" if gpu else "cpu", reference, flush)
             report.passed = getattr(run, "imports" if mode == "import" else mode)(cases)
             report.cases = run.reports
@@ -156,8 +160,14 @@ def _run(
         report.passed = False
     if not session.confined:
         report.warnings.append(
-            "this kernel cannot confine a process (Linux Landlock): writes outside its folder were possible"
+            "this machine can keep no process from writing (no Landlock, no namespaces): the lab's files were compared"
         )
+    if keeper is not None:
+        damaged, others = keeper.compare()
+        report.warnings += others
+        if damaged:
+            report.error = "; ".join(filter(None, [report.error, *damaged]))
+            report.passed = False
     report.exit_code = case_lines.EXIT_PASS if report.passed else case_lines.EXIT_FAIL
     report.log = log.lines
     report.seconds = time.perf_counter() - started

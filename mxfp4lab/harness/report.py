@@ -50,7 +50,7 @@ class CheckReport:
         evidence: "emulated" or "measured".
         device: what ran the launches.
         against: whose arithmetic judged the outputs.
-        confined: what the process was kept from, "" where the kernel cannot confine.
+        confined: by which means the process was kept from what; "" where the machine offers none.
         printed, printed_bytes: the first 64 KiB of its output, and how much there was.
         refusals: lines that the task's server would refuse.
         log: the lines of the task's log.

@@ -1,8 +1,9 @@
 """A submission's process, seen from outside: started apart, asked one thing at a time, ended with all it started.
 
 The process gets a scratch folder, an environment without secrets, a limit on its own seconds and memory, and a pipe
-whose content beyond 64 KiB is counted and dropped. What this is: protection from mistakes and from a file that does
-silly things. What it is not: a sandbox against malice (the file can read what you can read).
+whose content beyond 64 KiB is counted and dropped. Above it stands a process that sets it apart and waits for it
+(`child.supervise`). What this is: protection from mistakes and from a file that does silly things. What it is not: a
+sandbox against malice (the file can read what you can read).
 """
 
 from __future__ import annotations
@@ -27,9 +28,12 @@ from pathlib import Path
 import torch
 
 from mxfp4lab.harness.child.link import WINDOW_BYTES, Link, LinkClosed, LinkTimeout, Packer
+from mxfp4lab.harness.child.supervise import GRACE_S, descendants
+from mxfp4lab.paths import REPO_ROOT
 
 KEPT_OUTPUT = 64 << 10
 MAX_PROCESSES = 256
+MEANS = ("landlock", "namespaces")  # by which a process is kept from writing outside its folder, where Linux has them
 _CHILD = Path(__file__).parent / "child"
 _MARKER = "MXFP4LAB_CHECK_ID"
 _KEPT_ENVIRONMENT = (
@@ -87,15 +91,30 @@ class Session:
         gpu: run on the machine's GPU instead of on the emulator's stand-in.
         limits: see `Limits`.
         serve: answers the process's own requests (kernels, launches, notes) while it works.
+        means: which ways of keeping it from writing may be tried; None: all.
+
+    Attributes:
+        confined: what it is kept from, in words; "" where the machine offers no means.
+        leftovers: processes that it left behind.
     """
 
-    def __init__(self, source: bytes, *, gpu: bool, limits: Limits, serve: Callable[[dict], dict]) -> None:
+    def __init__(
+        self,
+        source: bytes,
+        *,
+        gpu: bool,
+        limits: Limits,
+        serve: Callable[[dict], dict],
+        means: Sequence[str] | None = None,
+    ) -> None:
         self._source, self._gpu, self.limits, self._serve = source, gpu, limits, serve
+        self._means = list(MEANS if means is None else means)
         self.printed = Printed()
         self.confined = ""
         self.leftovers = 0
         self._spent = 0.0
         self._ended_because = ""
+        self._said: dict | None = None
         self._id = uuid.uuid4().hex
 
     def __enter__(self) -> Session:
@@ -117,10 +136,11 @@ class Session:
         (task / "submission.py").write_bytes(self._source)
         (harness / "start.py").write_text(
             "import json, sys\nconfig = json.loads(sys.argv[1])\nsys.argv = ['submission.py']\n"
-            "sys.path[:] = config['path']\nfrom harness_child import runner\n"
-            "if __name__ == '__main__':\n    runner.main(config)\n"
+            "sys.path[:] = config['path']\nfrom harness_child import supervise\n"
+            "if __name__ == '__main__':\n    supervise.main(config)\n"
         )
         ours, theirs = socket.socketpair()
+        self._report_fd, report_fd = os.pipe()
         window_fd = _sealed_memory(WINDOW_BYTES)
         self._window = mmap.mmap(window_fd, WINDOW_BYTES)
         self.link = Link(ours, self._window)
@@ -128,7 +148,9 @@ class Session:
             "socket_fd": theirs.fileno(),
             "window_fd": window_fd,
             "gpu": self._gpu,
-            "confine": True,
+            "report_fd": report_fd,
+            "means": self._means,
+            "protected": [os.getcwd(), str(REPO_ROOT), str(REPO_ROOT / "outputs"), os.path.expanduser("~")],
             "memory_bytes": None if self._gpu else self.limits.memory_bytes,
             "task_folder": str(task),
             "work_folder": str(work),
@@ -141,11 +163,12 @@ class Session:
             stderr=subprocess.STDOUT,
             cwd=work,
             env=self._environment(work),
-            pass_fds=(theirs.fileno(), window_fd),
+            pass_fds=(theirs.fileno(), window_fd, report_fd),
             start_new_session=True,
         )
         theirs.close()
         os.close(window_fd)
+        os.close(report_fd)
         self._reader = threading.Thread(target=self._drain, daemon=True)
         self._reader.start()
         self._watching = threading.Event()
@@ -253,9 +276,10 @@ class Session:
 
     def _raise_ended(self) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=5)
+            self._process.wait(timeout=5 + GRACE_S)
         if not self._ended_because:
             code = self._process.poll()
+            code = self._report().get("code", code) if code is not None else None
             if code is None:
                 self._ended_because = "the submission's process closed its connection"
             elif code < 0:
@@ -265,7 +289,25 @@ class Session:
                 self._ended_because = f"the submission ended its process (exit code {code})"
         raise SubmissionEnded(self._ended_because)
 
+    def _report(self) -> dict:
+        """What the process above the submission's said at its end: exit code and processes left; {} if it was ended."""
+        if self._said is None:
+            os.set_blocking(self._report_fd, False)
+            self._said = {}
+            with contextlib.suppress(OSError, ValueError):
+                self._said = json.loads(os.read(self._report_fd, 4096))
+        return self._said
+
     def _kill(self) -> None:
+        """End all of it: first what is below the process that would else lose its parent, then that process."""
+        for _ in range(5):
+            below = descendants(self._process.pid)
+            for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first: none starts another meanwhile
+                for pid in below:
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.kill(pid, number)
+            if not below:
+                break
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -274,20 +316,21 @@ class Session:
             with contextlib.suppress(LinkClosed, ValueError):
                 self.link.send({"op": "quit"})
             try:
-                self._process.wait(timeout=2)
+                self._process.wait(timeout=3 + GRACE_S)
             except subprocess.TimeoutExpired:
                 self._ended_because = self._ended_because or "did not end when asked"
             self._watching.set()
-            self.leftovers = self._end_others()
             self._kill()
             self._process.wait()
+            self.leftovers = int(self._report().get("left", 0)) + self._end_marked()
             self._reader.join(timeout=2)
             self._process.stdout.close()
+            os.close(self._report_fd)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _end_others(self) -> int:
-        """End every process that carries this check's mark, also one that left the process group."""
-        found = [pid for pid in _marked_processes(self._id) if pid != self._process.pid]
+    def _end_marked(self) -> int:
+        """End every process that carries this check's mark: what is left where the one above it was ended too."""
+        found = _marked_processes(self._id)
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -304,9 +347,9 @@ class Session:
             self.printed.add(data)
 
     def _watch(self) -> None:
-        """End the process group when it grows over its memory or into too many processes."""
+        """End all of it when it grows over its memory or into too many processes."""
         while not self._watching.wait(0.3):
-            members = _group_members(self._process.pid)
+            members = descendants(self._process.pid)
             resident = sum(members.values())
             if resident > self.limits.memory_bytes:
                 self._ended_because = f"over its memory limit of {self.limits.memory_bytes >> 20} MiB: ended"
@@ -341,21 +384,6 @@ def _import_path() -> list[str]:
         for entry in sys.path
         if entry and os.path.realpath(entry) != here and not os.path.isdir(os.path.join(entry, "mxfp4lab"))
     ]
-
-
-def _group_members(group: int) -> dict[int, int]:
-    """pid -> resident bytes of every process in a process group."""
-    page, found = os.sysconf("SC_PAGE_SIZE"), {}
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        try:
-            fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[2]) == group and fields[0] != "Z":
-            found[int(entry)] = int(fields[21]) * page
-    return found
 
 
 def _marked_processes(mark: str) -> list[int]:

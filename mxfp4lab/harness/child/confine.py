@@ -1,7 +1,8 @@
 """Limits that a submission's process puts on itself before it loads the submission.
 
 Linux Landlock (5.13 and later, no privileges needed) takes away writing outside a scratch folder, and, where the
-kernel is new enough, TCP and signals to other processes. It is no sandbox against malice: reading files stays possible.
+kernel is new enough, TCP and signals to other processes. `apart` does the like by namespaces. It is no sandbox against
+malice: reading files stays possible.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import ctypes
 import os
 import resource
 import struct
+import sys
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same numbers on every architecture
 _PR_SET_NO_NEW_PRIVS = 38
@@ -44,6 +46,14 @@ def _lower(which: int, value: int) -> None:
     resource.setrlimit(which, (value, value))
 
 
+def landlock_version() -> int:
+    """The version of Landlock's interface; 0 where the kernel has none."""
+    if not sys.platform.startswith("linux"):
+        return 0
+    libc = ctypes.CDLL(None, use_errno=True)
+    return max(0, libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1)))
+
+
 def forbid_writes(writable: list[str], devices: list[str], network: bool) -> str:
     """Take away writing anywhere but below some folders, for this process and all it starts, for good.
 
@@ -55,10 +65,10 @@ def forbid_writes(writable: list[str], devices: list[str], network: bool) -> str
     Returns:
         What is confined, in words; "" where this kernel cannot confine.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
-    version = libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
-    if version < 1:
+    version = landlock_version()
+    if not version:
         return ""
+    libc = ctypes.CDLL(None, use_errno=True)
     files = _WRITES_V1 | (_REFER_V2 if version >= 2 else 0) | (_TRUNCATE_V3 if version >= 3 else 0)
     net = _NET_TCP_V4 if version >= 4 and not network else 0
     scopes = _SCOPES_V6 if version >= 6 else 0
@@ -76,7 +86,11 @@ def forbid_writes(writable: list[str], devices: list[str], network: bool) -> str
             return ""
     finally:
         os.close(ruleset)
-    return "no writes outside its folder" + (", no TCP" if net else "") + (", no signals to others" if scopes else "")
+    return (
+        "Landlock: no writes outside its folder"
+        + (", no TCP" if net else "")
+        + (", no signals to others" if scopes else "")
+    )
 
 
 def _allow(libc: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:

@@ -308,20 +308,25 @@ def _end() -> None:
     os._exit(0)
 
 
-def main(config: dict) -> None:
-    """Confine this process, then serve requests until told to stop."""
+def main(config: dict, apart: str) -> None:
+    """Confine this process, then serve requests until told to stop.
+
+    Args:
+        config: what the check gave.
+        apart: what the namespaces of this process keep it from, in words.
+    """
     link = Link.from_descriptors(config["socket_fd"], config["window_fd"])
-    confine.limit_resources(config["memory_bytes"])
-    confined = ""
-    if config["confine"]:
+    confined = [apart] if apart else []
+    if "landlock" in config["means"]:
         # A CUDA driver writes the names of its threads below /proc; without that its start fails.
         devices = ["/dev", "/proc/self"] if config["gpu"] else ["/dev"]
         # GPU runtimes keep semaphores and queues in /dev/shm.
         writable = [config["work_folder"]] + (["/dev/shm"] if config["gpu"] else [])
-        confined = confine.forbid_writes(writable, devices, network=False)
+        landlock = confine.forbid_writes(writable, devices, network=False)
+        confined += [landlock] if landlock else []
     sys.meta_path.insert(0, _NoLab())
     submission = Submission(link, config["gpu"], config["task_folder"])
-    link.send({"ready": True, "confined": confined})
+    link.send({"ready": True, "confined": "; ".join(confined)})
     handlers = {"load": submission.load, "call": submission.call, "time": submission.time, "device": submission.device}
     while True:
         try:

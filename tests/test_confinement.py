@@ -1,0 +1,251 @@
+"""A submission cannot write to the lab's files: each means alone, all together, and none."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mxfp4lab.harness import cases as case_lines
+from mxfp4lab.harness import check_submission
+from mxfp4lab.harness import session as sessions
+from mxfp4lab.harness.child import apart, confine
+from mxfp4lab.harness.keep import Keeper
+
+ROWS = b'{"row": 1}\n{"row": 2}\n'
+
+# Every way to change a file or a folder, and a child that leaves group, session, parent and environment to try later.
+HOSTILE = """
+import json, os, signal, subprocess, sys, time
+from reference import ref_kernel
+
+RUN, LATE = {run!r}, {late}
+FILE = os.path.join(RUN, "trials-main.jsonl")
+
+
+def put(path, mode):
+    with open(path, mode) as file:
+        file.write("x")
+
+
+TRIES = {{
+    "overwrite": lambda: put(FILE, "r+"), "append": lambda: put(FILE, "a"), "create": lambda: put(RUN + "/new", "w"),
+    "truncate": lambda: os.truncate(FILE, 3), "rename": lambda: os.rename(FILE, FILE + ".old"),
+    "replace": lambda: os.replace(__file__, FILE), "remove": lambda: os.unlink(FILE),
+    "chmod": lambda: os.chmod(FILE, 0o777), "mkdir": lambda: os.mkdir(RUN + "/folder"),
+    "link": lambda: os.link(FILE, RUN + "/link"), "symlink": lambda: os.symlink("/", RUN + "/root"),
+    "remount": lambda: subprocess.run(["mount", "-o", "remount,rw", "/"], check=True, stderr=subprocess.DEVNULL),
+    "unmount": lambda: subprocess.run(["umount", "-l", RUN], check=True, stderr=subprocess.DEVNULL),
+    "by_parent": lambda: put("/proc/%d/root%s" % (os.getppid(), FILE), "a"),
+    "by_first": lambda: put("/proc/1/root" + FILE, "a"),
+    "signal": lambda: os.kill({lab}, signal.SIGCONT),
+}}
+ALLOWED = {allowed!r}
+said = {{}}
+for name, attempt in TRIES.items():
+    if name in ALLOWED:
+        continue
+    try:
+        attempt()
+        said[name] = "worked"
+    except (OSError, subprocess.CalledProcessError) as error:
+        said[name] = type(error).__name__
+print(json.dumps(said), flush=True)
+
+if LATE and os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        code = "import time\\ntime.sleep(%g)\\nopen(%r, 'a').write('late')" % (LATE, FILE)
+        null = os.open("/dev/null", os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(null, number)
+        os.execve(sys.executable, [sys.executable, "-c", code], {{}})
+    os._exit(0)
+
+
+def custom_kernel(data):
+    return ref_kernel(data)
+"""
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with records, in which the lab works."""
+    run = tmp_path / "outputs" / "runs" / "one"
+    run.mkdir(parents=True)
+    (run / "trials-main.jsonl").write_bytes(ROWS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def attack(lab: Path, late: float = 0, allowed: tuple[str, ...] = ()):
+    """The report on the hostile file, and what its tries came to."""
+    file = lab / "submission.py"
+    run = lab / "outputs" / "runs" / "one"
+    file.write_text(HOSTILE.format(run=str(run), late=late, allowed=allowed, lab=os.getpid()))
+    report = check_submission(file, "test", "emulator", ["8,64,256"], time_limit_s=30, log=case_lines.Log())
+    assert report.printed, report.summary()
+    return report, json.loads(report.printed.splitlines()[0])
+
+
+def rows(lab: Path) -> bytes:
+    return (lab / "outputs" / "runs" / "one" / "trials-main.jsonl").read_bytes()
+
+
+def everything(lab: Path) -> list[str]:
+    return sorted(str(path.relative_to(lab)) for path in (lab / "outputs").rglob("*"))
+
+
+def need(means: str) -> None:
+    """Skip where this machine's kernel lacks it."""
+    if means == "landlock" and not confine.landlock_version():
+        pytest.skip("this kernel has no Landlock")
+    if means == "namespaces":
+        folder = str(Path.cwd())
+        places = apart.Places((folder,), ("/usr",), (), folder)
+        if not any(apart._holds(apart.Level(user, False, False), places) for user in (False, True)):
+            pytest.skip("this kernel refuses mount namespaces to this user")
+
+
+@pytest.mark.parametrize("means", ["namespaces", "landlock", "both"])
+def test_nothing_of_the_lab_can_be_written(means: str, lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for each in sessions.MEANS if means == "both" else (means,):
+        need(each)
+    monkeypatch.setattr(sessions, "MEANS", sessions.MEANS if means == "both" else (means,))
+    before = everything(lab)
+    # Landlock has none for signals before its sixth version.
+    report, said = attack(lab, late=0.5, allowed=("signal",) if means == "landlock" else ())
+    if means == "landlock":  # it has no right for permissions: they are compared, and set back
+        assert said.pop("chmod") == "worked" and "its permissions were changed: set back" in report.error
+    assert set(said.values()) <= {"PermissionError", "OSError", "FileNotFoundError", "ProcessLookupError",
+                                  "CalledProcessError", "NotADirectoryError"}, said  # fmt: skip
+    assert len(said) >= 14
+    assert "no writes outside its folder" in report.confined
+    assert ("Landlock" in report.confined) == (means != "namespaces")
+    assert ("read-only mounts" in report.confined) == (means != "landlock")
+    assert report.cases[0].status == "pass"
+    assert not report.passed and "left 1 process(es) behind: ended" in report.error
+    time.sleep(0.8)
+    assert (rows(lab), everything(lab)) == (ROWS, before)
+
+
+def test_records_are_put_back_where_nothing_prevents(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MEANS", ())
+    report, said = attack(lab, late=0.5, allowed=("remount", "unmount", "signal", "by_parent", "by_first", "create",
+                                                  "mkdir", "link", "symlink"))  # fmt: skip
+    assert said["truncate"] == said["chmod"] == "worked" or said["rename"] == "worked"
+    assert report.confined == "" and not report.passed and report.exit_code == 112
+    assert "trials-main.jsonl" in report.error and "put back" in report.error
+    assert any("can keep no process from writing" in warning for warning in report.warnings)
+    time.sleep(0.8)
+    assert rows(lab) == ROWS, "and the child that waited was ended before"
+
+
+def test_a_clean_submission_where_nothing_prevents(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MEANS", ())
+    file = lab / "submission.py"
+    file.write_text("from reference import ref_kernel as custom_kernel\n")
+    report = check_submission(file, "test", "emulator", ["8,64,256"], log=case_lines.Log())
+    assert report.passed and report.error == ""
+
+
+def test_means_cost_little(lab: Path) -> None:
+    need("namespaces")
+    places = apart.Places((str(lab),), ("/usr",), (), str(lab))
+    started = time.perf_counter()
+    child = os.fork()
+    if not child:
+        os._exit(0 if apart.enter(places, thorough=True) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert time.perf_counter() - started < 0.3
+
+
+@pytest.mark.parametrize("one_call", [True, False], ids=["mount_setattr", "one by one"])
+@pytest.mark.parametrize("pids", [True, False])
+@pytest.mark.parametrize("user", [True, False])
+def test_every_level_keeps_its_promise(
+    user: bool, pids: bool, one_call: bool, lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = apart._unshare_and_mount
+    monkeypatch.setattr(apart, "_unshare_and_mount", lambda level, places: real(level, places, one_call))
+    if not user and os.geteuid() != 0:
+        pytest.skip("only root may do without a user namespace")
+    level = apart.Level(user, pids, pids)
+    places = apart.Places((str(lab),), (str(Path(__file__).parent), "/usr"), (sys.executable,), str(lab))
+    if not apart._holds(level, places):
+        need("namespaces")
+        pytest.skip("this machine refuses this level")
+    assert not apart._holds(level, apart.Places((str(lab),), (str(lab),), (), str(lab))), "what stays writable is told"
+
+
+def test_a_file_that_ends_the_process_above_it_ends_itself(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a process namespace it can; nothing of it survives, and the check says what happened."""
+    monkeypatch.setattr(sessions, "MEANS", ())
+    file = lab / "submission.py"
+    file.write_text(
+        "import os, signal, subprocess\nsubprocess.Popen(['sleep', '4242'], start_new_session=True)\n"
+        "os.kill(os.getppid(), signal.SIGKILL)\nimport time\ntime.sleep(60)\n"
+    )
+    started = time.monotonic()
+    report = check_submission(file, "test", "emulator", ["8,64,256"], time_limit_s=30, log=case_lines.Log())
+    assert time.monotonic() - started < 25
+    assert not report.passed and "SIGKILL" in report.cases[0].error
+    assert not [1 for line in subprocess.run(["ps", "-eo", "stat,args"], capture_output=True, text=True).stdout.split("\n")
+                if line.endswith("sleep 4242") and not line.startswith("Z")]  # fmt: skip
+
+
+# The comparison -------------------------------------------------------------------------------------------------------
+
+
+def keeper(lab: Path) -> Keeper:
+    (lab / "code.py").write_text("one\n")
+    return Keeper(records=[lab / "outputs"], root=lab)
+
+
+def test_rows_that_are_added_meanwhile_stay(lab: Path) -> None:
+    kept = keeper(lab)
+    with (lab / "outputs" / "runs" / "one" / "trials-main.jsonl").open("ab") as file:
+        file.write(b"more\n")
+    assert kept.compare() == ([], [])
+    assert rows(lab) == ROWS + b"more\n"
+
+
+@pytest.mark.parametrize("damage", ["truncate", "change", "remove", "folder", "chmod"])
+def test_damage_is_undone_and_told(damage: str, lab: Path) -> None:
+    kept = keeper(lab)
+    path = lab / "outputs" / "runs" / "one" / "trials-main.jsonl"
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if damage == "truncate":
+        os.truncate(path, 3)
+    elif damage == "change":
+        seen = path.stat()
+        path.write_bytes(ROWS.replace(b"1", b"7"))
+        os.utime(path, ns=(seen.st_atime_ns, seen.st_mtime_ns))  # the same size and time
+    elif damage == "chmod":
+        path.chmod(0o600 if mode != 0o600 else 0o640)
+    else:
+        path.unlink()
+        if damage == "folder":
+            path.parent.rmdir()
+    said, others = kept.compare()
+    assert len(said) == 1 and str(path) in said[0] and not others
+    assert rows(lab) == ROWS and stat.S_IMODE(path.stat().st_mode) == mode
+    if damage in ("truncate", "change"):
+        (beside,) = path.parent.glob("*.damaged-*")
+        assert beside.read_bytes() != ROWS, "what was found is kept as well"
+    assert kept.compare()[0] == []
+
+
+def test_other_files_are_named_and_left_alone(lab: Path) -> None:
+    kept = keeper(lab)
+    (lab / "code.py").write_text("two\n")
+    (lab / "conftest.py").write_text("")
+    damaged, (said,) = kept.compare()
+    assert not damaged and "code.py" in said and "conftest.py" in said
+    assert (lab / "code.py").read_text() == "two\n"
