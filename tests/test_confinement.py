@@ -196,8 +196,8 @@ def test_a_file_that_ends_the_process_above_it_ends_itself(lab: Path, monkeypatc
     report = check_submission(file, "test", "emulator", ["8,64,256"], time_limit_s=30, log=case_lines.Log())
     assert time.monotonic() - started < 25
     assert not report.passed and "SIGKILL" in report.cases[0].error
-    assert not [1 for line in subprocess.run(["ps", "-eo", "stat,args"], capture_output=True, text=True).stdout.split("\n")
-                if line.endswith("sleep 4242") and not line.startswith("Z")]  # fmt: skip
+    listed = subprocess.run(["ps", "-eo", "stat,args"], capture_output=True, text=True).stdout.splitlines()
+    assert not [line for line in listed if line.endswith("sleep 4242") and not line.startswith("Z")]
 
 
 # The comparison -------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Where a machine can keep nobody from writing: what the lab's files were before a submission ran, and after it.
 
 Records (`outputs/runs`) only ever grow. One that lost or changed a byte is put back from a copy, the damaged file kept
-beside it. The lab's other files are compared and named, never touched: it may be their owner who changes them meanwhile.
+beside it. The lab's other files are compared and named, never touched: their owner may be the one who changed them.
 """
 
 from __future__ import annotations
