@@ -25,7 +25,9 @@ from mxfp4lab.plan import VARIANTS, known_configs
 from mxfp4lab.records import Counts, Status
 from mxfp4lab.shapes import TASK_SHAPES, Shape
 from mxfp4lab.toolchain import CompileError
-from mxfp4lab.tune.screens import kernel_facts, screen
+from mxfp4lab.tune.funnel import stage_words
+from mxfp4lab.tune.pick import resources_in_words
+from mxfp4lab.tune.screens import kernel_facts, main_kernel, screen
 from mxfp4lab.tune.space import CLOCK_AXES, CODE_AXES, FIXED_AXES, judge, neighbours
 
 
@@ -431,3 +433,47 @@ def test_gpu_asked_for_where_there_is_none_is_one_sentence(tmp_path: Path) -> No
         pytest.skip("this machine has a GPU")
     with pytest.raises(ValueError, match=r"backend='gpu'.*allowed here: auto, emulator"):
         search(tmp_path, Tools(), backend="gpu")
+
+
+def test_finalists_lead_as_their_comparison_placed_them(tmp_path: Path) -> None:
+    gpu = FakeGpu(separate=False)
+    slower = gpu.compare
+
+    def compare(plans: list) -> tune.Comparison:
+        said = slower(plans)  # alternately timed calls read more than a first look: nothing else may move ahead
+        times = tuple(time + 3 for time in said.latency_us)
+        timings = {str(n): {"p20_us": t - 0.1, "p80_us": t + 0.1, "floor_us": 2.5} for n, t in enumerate(times)}
+        return tune.Comparison(said.order, said.separate, times, {"timings": timings})
+
+    gpu.compare = compare
+    for again in (False, True):
+        result = search(tmp_path, Tools(), executor=gpu, budget=30)
+        ranked = result.ranked()
+        assert [entry.place for entry in ranked[:4]] == [0, 1, 2, None]
+        assert (result.funnel.reused > 0) is again
+        assert ranked[0].candidate.config == result.winner.config
+        assert ranked[0].latency_us > ranked[3].latency_us
+        said = str(result)
+        assert "measured, finalist" in said and "measured, first look" in said
+        assert "an empty kernel 2.50" in said and "a tie" in said and "on Test GPU" in said
+        assert result.winner.interval == (pytest.approx(result.winner.latency_us - 0.1), pytest.approx(
+            result.winner.latency_us + 0.1))  # fmt: skip
+
+
+def test_the_words_of_a_search_are_those_of_its_target() -> None:
+    kernels = {"hopper_quantize": {"vgprs": 32}, "hopper_gemm": {"vgprs": 254, "lds_bytes": 4096}}
+    assert main_kernel(kernels)["vgprs"] == 254
+    assert screen({"gemm": {"spilled_vgprs": 999}}, "sm_90", None) is None
+    assert "registers a thread" in resources_in_words(kernels["hopper_gemm"], "sm_90")
+    assert "VGPRs" in resources_in_words(kernels["hopper_gemm"], "gfx950")
+    words = stage_words("sm_90", "Test GPU")
+    assert not any("gfx950" in said or "emulator" in said or "MFMA" in said for said in words.values())
+    assert stage_words() == tune.STAGES
+
+
+def test_away_from_home_every_variants_default_goes_first() -> None:
+    shape = Shape(256, 3072, 1536)
+    names = [name for name in tune.searchable_variants("sm_90") if name != "hybrid"]  # its own is another's
+    first = tune.enumerate_space(shape, names, "sm_90").candidates[: len(names)]
+    assert {candidate.variant for candidate in first} == set(names)
+    assert all(c.config == VARIANTS[c.variant].default_config(shape, "sm_90") for c in first)

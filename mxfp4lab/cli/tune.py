@@ -20,7 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", default="auto", help="auto, emulator or gpu (default: %(default)s)")
     parser.add_argument("--workers", default=None, help="processes that compile; one per core without it")
     parser.add_argument("--out", default="outputs", help="folder for records, from the repository or absolute")
-    parser.add_argument("--max-spills", default="16", help="spilled VGPRs a kernel may have (default: %(default)s)")
+    parser.add_argument(
+        "--max-spills", default=None, help="spilled registers a kernel may have; without it 16 on gfx950, any elsewhere"
+    )
     parser.add_argument("--verify", default="3", help="how many of the best are executed whole (default: %(default)s)")
     add_seed_argument(parser)
     add_json_argument(parser)
@@ -42,7 +44,7 @@ def main(args: argparse.Namespace) -> int:
             workers=None if args.workers is None else whole_number("workers", args.workers, 1, max_workers()),
             seed=seed_from(args, shape),
             out=kinds.folder().read("out", args.out),
-            max_spills=whole_number("max-spills", args.max_spills, 0, 10_000),
+            max_spills=None if args.max_spills is None else whole_number("max-spills", args.max_spills, 0, 10_000),
             verify=whole_number("verify", args.verify, 1, 1000),
             progress=Progress(out=sys.stderr),
         )

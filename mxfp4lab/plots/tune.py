@@ -76,7 +76,8 @@ def landscape(ax: Axes, result: TuneResult) -> Axes:
     """
     entries = [entry for entry in result.ranked() if entry.counts is not None]
     if not entries:
-        return _nothing(ax, "no config was counted")
+        counted = "no config was counted" if result.arch == "gfx950" else "instructions are counted in gfx950 code only"
+        return _nothing(ax, counted)
     for variant in dict.fromkeys(entry.candidate.variant for entry in entries):
         mine = [entry for entry in entries if entry.candidate.variant == variant]
         colour, marker = variant_style(variant)
@@ -229,11 +230,12 @@ def _label(entry: Entry, place: int, result: TuneResult) -> str:
 
 def _beside(entry: Entry) -> str:
     kernel = main_kernel(entry.facts)
+    amd = entry.candidate.plan.arch == "gfx950"
     said = [
         f"{_time(entry):.2f} us",
-        f"{kernel.get('vgprs', '?')} VGPRs",
+        f"{kernel.get('vgprs', '?')} {'VGPRs' if amd else 'registers'}",
         f"{kernel.get('spilled_vgprs', 0)} spilled",
-        f"{kernel.get('lds_bytes', 0) / 1024:.0f} KiB LDS",
+        f"{kernel.get('lds_bytes', 0) / 1024:.0f} KiB {'LDS' if amd else 'shared'}",
         f"{entry.candidate.config.num_warps} warps",
         f"{len(entry.candidate.plan.launches)} launch" + "es" * (len(entry.candidate.plan.launches) > 1),
     ]

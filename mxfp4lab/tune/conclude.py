@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from mxfp4lab.records import Evidence, Status
 from mxfp4lab.tune.instruments import Check
@@ -75,23 +76,38 @@ def compare_finalists(search: Search) -> None:
         for entry, trial in zip(finalists, known, strict=True):
             entry.latency_us = trial.latency_us
             search.reuse(entry, trial)
-        best = min(range(len(known)), key=lambda index: known[index].detail["place"])
+        places = [int(trial.detail["place"]) for trial in known]
+        best = min(range(len(known)), key=places.__getitem__)
         separate = bool(known[0].detail["separate"])
+        comparison = known[best].detail.get("comparison") or {}
     else:
         said = search.executor.compare([entry.candidate.plan for entry in finalists])
-        best, separate = said.order[0], said.separate
+        best, separate, comparison = said.order[0], said.separate, said.detail
+        places = [said.order.index(index) for index in range(len(finalists))]
         for index, entry in enumerate(finalists):
             entry.latency_us = said.latency_us[index]
-            detail = {"finalists": names, "place": said.order.index(index), "separate": separate}
+            detail = {"finalists": names, "place": places[index], "separate": separate}
             search.record_measured(
                 entry, regime=regime, latency_us=entry.latency_us, verified=entry.verified,
                 bf16_identical=entry.bf16_identical,
                 detail=detail if index != best else {**detail, "comparison": said.detail},
             )  # fmt: skip
-    search.result.pick = _pick(search, finalists[best], tie=not separate and len(finalists) > 1)
+    for entry, place in zip(finalists, places, strict=True):
+        entry.place = place
+    search.result.pick = _pick(
+        search, finalists[best], tie=not separate and len(finalists) > 1, timing=_timing(comparison, best)
+    )
 
 
-def _pick(search: Search, entry: Entry, tie: bool = False) -> Pick:
+def _timing(comparison: Mapping[str, Any], number: int) -> Mapping[str, float]:
+    """Spread and floor of one finalist, as the comparison has them; {} where it does not."""
+    timings = comparison.get("timings")
+    found = timings.get(str(number)) if isinstance(timings, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _pick(search: Search, entry: Entry, tie: bool = False, timing: Mapping[str, float] | None = None) -> Pick:
+    spread = (timing["p20_us"], timing["p80_us"]) if timing and {"p20_us", "p80_us"} <= timing.keys() else None
     others = sorted(
         (other for other in search.result.leaders() if other is not entry), key=lambda other: other.verified == "none"
     )  # a stable sort: what is verified first, each part best first
@@ -107,13 +123,14 @@ def _pick(search: Search, entry: Entry, tie: bool = False) -> Pick:
         knobs=search.bench.knobs,
         run_id=search.result.run_id,
         predicted_us=None if entry.latency_us is not None else entry.predicted_us,
-        interval=None if entry.latency_us is not None else entry.interval,
+        interval=spread if entry.latency_us is not None else entry.interval,
         model_version="" if entry.latency_us is not None else entry.model_version,
         extrapolated=entry.latency_us is None and bool(entry.detail.get("extrapolated")),
         latency_us=entry.latency_us,
         regime=search.executor.regime if search.executor else MODEL_REGIME,
         device=search.bench.device,
         tie=tie,
+        floor_us=timing.get("floor_us") if timing else None,
         origins=entry.candidate.origins,
         facts=entry.facts,
         alternatives=tuple((o.candidate.variant, o.candidate.config) for o in others[:ALTERNATIVES]),

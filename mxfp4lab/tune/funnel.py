@@ -21,6 +21,24 @@ STAGES: dict[str, str] = {
 }
 
 
+def stage_words(arch: str = "gfx950", device: str = "") -> dict[str, str]:
+    """What each stage means for a target, and on a GPU where there is one.
+
+    Args:
+        arch: what plans are compiled for.
+        device: the GPU's name; "" where nothing is measured.
+    """
+    words = dict(STAGES)
+    if arch != "gfx950":
+        words["compiled"] = f"the offline compiler made {arch} code"
+        words["passed screens"] = "spills, shared memory"
+    if device:
+        counted = "counted by the emulator, " if arch == "gfx950" else ""
+        words["ranked"] = f"{counted}C right and timed on {device}"
+        words["verified"] = f"C compared bit by bit on {device}, before its time counts"
+    return words
+
+
 @dataclass
 class Funnel:
     """Counts per stage, and why configs left.
@@ -31,6 +49,7 @@ class Funnel:
         example: what removed configs -> one of the reasons, as recorded.
         reused: trials that earlier runs had done.
         known: candidates that are a known submission's own.
+        arch, device: of the search, for the words beside the stages; device is "" where nothing is measured.
     """
 
     left: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STAGES, 0))
@@ -38,6 +57,8 @@ class Funnel:
     example: dict[str, str] = field(default_factory=dict)
     reused: int = 0
     known: int = 0
+    arch: str = "gfx950"
+    device: str = ""
 
     def reach(self, stage: str, count: int = 1) -> None:
         self.left[stage] += count
@@ -68,7 +89,8 @@ class Funnel:
         }
 
     def __str__(self) -> str:
-        rows = [(stage, count, STAGES[stage]) for stage, count in self.left.items()]
+        words = stage_words(self.arch, self.device)
+        rows = [(stage, count, words[stage]) for stage, count in self.left.items()]
         lines = [display.text_table(("stage", "configs", "what it means"), rows)]
         if self.removed:
             lines.append(display.text_table(("removed by", "configs", "for example"), self.removed_lines()))
@@ -79,6 +101,7 @@ class Funnel:
 
     def _repr_html_(self) -> str:
         top = max(self.left.values(), default=1) or 1
+        words = stage_words(self.arch, self.device)
         bars = [
             (
                 stage,
@@ -87,7 +110,7 @@ class Funnel:
                     f'<span style="display:inline-block;height:10px;background:{display.TONES["emulated"][0]};'
                     f'width:{max(1, round(180 * count / top))}px"></span>'
                 ),
-                STAGES[stage],
+                words[stage],
             )
             for stage, count in self.left.items()
         ]

@@ -17,12 +17,26 @@ PICK_MIME = "application/vnd.mxfp4lab.pick+json"
 """A notebook's results cell shows its pick under this type, so that the file alone is enough to export from."""
 
 
+def resources_in_words(kernel: Mapping[str, Any], arch: str) -> str:
+    """What a kernel occupies, in the words of its target."""
+    spills = display.spills_in_words(kernel.get("spilled_vgprs", 0))[0]
+    registers, lds = kernel.get("vgprs", "?"), kernel.get("lds_bytes", 0)
+    waves = kernel.get("occupancy_waves_per_simd", "?")
+    if arch == "gfx950":
+        return f"{registers} VGPRs, {spills}, {lds} B of LDS, {waves} waves a SIMD"
+    return f"{registers} registers a thread, {spills}, {lds} B of shared memory, {waves} warps a scheduler"
+
+
 @dataclass(frozen=True)
 class Pick:
     """The config that a search recommends for a shape, with the evidence for it.
 
     Without a GPU this is a pick: its time is modelled, its results were checked by executing the machine code. With
     one it is a winner: measured, and compared with the other finalists (``tie`` says that it could not be told apart).
+
+    Attributes:
+        interval: of the prediction, or p20 and p80 of the measured time.
+        floor_us: an empty kernel in the run that measured it.
     """
 
     shape: Shape
@@ -43,6 +57,7 @@ class Pick:
     regime: str = ""
     device: str = ""
     tie: bool = False
+    floor_us: float | None = None
     origins: tuple[str, ...] = ()
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     alternatives: tuple[tuple[str, GemmConfig], ...] = ()
@@ -68,6 +83,7 @@ class Pick:
             "model_version": self.model_version,
             "extrapolated": self.extrapolated,
             "latency_us": self.latency_us,
+            "floor_us": self.floor_us,
             "regime": self.regime,
             "device": self.device,
             "tie": self.tie,
@@ -99,7 +115,13 @@ class Pick:
         """(name, value) for people; the HTML and the plain form both show these."""
         kernel = main_kernel(self.facts)
         if self.latency_us is not None:
-            time = f"{self.latency_us:.2f} us measured ({self.regime}, {self.device}){', a tie' if self.tie else ''}"
+            time = f"{self.latency_us:.2f} us measured ({self.regime}, {self.device})"
+            if self.interval is not None:
+                time += f", p20 to p80 {self.interval[0]:.2f} to {self.interval[1]:.2f}"
+            if self.floor_us is not None:
+                time += f"; an empty kernel {self.floor_us:.2f}"
+            if self.tie:
+                time += "; a tie: the spread of another finalist overlaps, the simpler config is preferred"
         else:
             low, high = self.interval or (self.predicted_us, self.predicted_us)
             time = (
@@ -116,8 +138,7 @@ class Pick:
             ("C", f"{self.bf16_identical:.4%} of bf16 identical to the reference, {self.verified}"),
             (
                 "registers",
-                f"{kernel.get('vgprs', '?')} VGPRs, {display.spills_in_words(kernel.get('spilled_vgprs', 0))[0]}, "
-                f"{kernel.get('lds_bytes', 0)} B of LDS, {kernel.get('occupancy_waves_per_simd', '?')} waves a SIMD",
+                resources_in_words(kernel, self.arch),
             ),
             ("also used by", ", ".join(self.origins) or "no known submission"),
         ]

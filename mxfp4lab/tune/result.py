@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from mxfp4lab import display
 from mxfp4lab.config import GemmConfig
+from mxfp4lab.paths import shown_path
 from mxfp4lab.records import Counts, Evidence, Status, Trial
 from mxfp4lab.shapes import Shape
 from mxfp4lab.tune.funnel import Funnel
@@ -23,6 +25,7 @@ class Entry:
 
     Attributes:
         status: ``ok`` as long as nothing stopped it.
+        place: among the finalists, once they were compared: 0 is the winner; None for all others.
         trials: its rows, from this run or an earlier one, in the order of the steps.
     """
 
@@ -38,19 +41,27 @@ class Entry:
     verified: str = "none"
     bf16_identical: float | None = None
     latency_us: float | None = None
+    place: int | None = None
     trials: list[Trial] = field(default_factory=list)
 
     @property
-    def rank_key(self) -> tuple[float, int, str, str]:
+    def rank_key(self) -> tuple[float, float, int, str, str]:
         """Best first: measured time if there is one, else predicted; of equals the nearest to the variant's default.
 
-        Times are equal where they round to the same hundredth of a microsecond: neither a clock nor the model tells
-        more.
+        Finalists come before all others, as their comparison placed them: a first look at one config alone is not to be
+        compared with times that were taken alternately. Other times are equal where they round to the same hundredth of
+        a microsecond: neither a clock nor the model tells more.
         """
+        of = self.candidate
+        place = math.inf if self.place is None else self.place
+        return (place, self.time_us, of.distance, of.variant, of.config.config_id)
+
+    @property
+    def time_us(self) -> float:
+        """The measured time if there is one, else the predicted, to a hundredth; of an entry that has either."""
         time = self.latency_us if self.latency_us is not None else self.predicted_us
         assert time is not None
-        of = self.candidate
-        return (round(time, 2), of.distance, of.variant, of.config.config_id)
+        return round(time, 2)
 
     @property
     def evidence(self) -> Evidence:
@@ -73,7 +84,8 @@ class Table:
 
     def __str__(self) -> str:
         top = list(enumerate(self.result.ranked(), start=1))[: self.rows]
-        return display.text_table(RANKING_HEADERS, [_shown_row(place, entry) for place, entry in top])
+        rows = [_shown_row(place, entry) for place, entry in top]
+        return display.text_table(ranking_headers(self.result.arch), rows)
 
     __repr__ = __str__
 
@@ -83,9 +95,10 @@ class Table:
             row: list[Any] = list(_shown_row(place, entry))
             words, tone = display.spills_in_words(main_kernel(entry.facts).get("spilled_vgprs", 0))
             row[RANKING_HEADERS.index("spills")] = display.badge(words, tone)
-            row[RANKING_HEADERS.index("evidence")] = display.badge(entry.evidence, str(entry.evidence))
+            place_of = RANKING_HEADERS.index("evidence")
+            row[place_of] = display.badge(row[place_of], str(entry.evidence))
             rows.append(row)
-        return display.card("Ranking", display.table(RANKING_HEADERS, rows))
+        return display.card("Ranking", display.table(ranking_headers(self.result.arch), rows))
 
 
 @dataclass
@@ -169,7 +182,7 @@ class TuneResult:
         if self.ranked():
             lines += [str(self.table(8)), ""]
         lines.append(str(self.pick) if self.pick is not None else self.why_no_pick())
-        return "\n".join([*lines, "", f"records: {self.folder}"])
+        return "\n".join([*lines, "", f"records: {shown_path(self.folder)}"])
 
     def why_no_pick(self) -> str:
         """Why there is no pick, in one sentence."""
@@ -213,6 +226,15 @@ RANKING_HEADERS = (
 )  # fmt: skip
 
 
+_CUDA_WORDS = {"VGPRs": "registers", "LDS B": "shared B", "waves/SIMD": "warps/scheduler"}
+
+
+def ranking_headers(arch: str) -> tuple[str, ...]:
+    """`RANKING_HEADERS` in the words of a target."""
+    words = {} if arch == "gfx950" else _CUDA_WORDS
+    return tuple(words.get(header, header) for header in RANKING_HEADERS)
+
+
 def _shown_row(place: int, entry: Entry) -> tuple[Any, ...]:
     config = entry.candidate.config
     kernel = main_kernel(entry.facts)
@@ -221,7 +243,7 @@ def _shown_row(place: int, entry: Entry) -> tuple[Any, ...]:
     return (
         place,
         time,
-        str(entry.evidence),
+        _evidence_words(entry),
         entry.candidate.variant,
         f"{config.block_m},{config.block_n},{config.block_k}",
         config.split_k,
@@ -236,6 +258,13 @@ def _shown_row(place: int, entry: Entry) -> tuple[Any, ...]:
         _besides(config),
         ", ".join(entry.candidate.origins),
     )
+
+
+def _evidence_words(entry: Entry) -> str:
+    """The kind of evidence; of measured times whether they come from the comparison of finalists or a first look."""
+    if entry.latency_us is None:
+        return str(entry.evidence)
+    return f"{entry.evidence}, {'first look' if entry.place is None else 'finalist'}"
 
 
 def _besides(config: GemmConfig) -> str:

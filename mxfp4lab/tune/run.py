@@ -28,6 +28,7 @@ from mxfp4lab.shapes import Shape
 from mxfp4lab.tune.budget import Budget
 from mxfp4lab.tune.conclude import MODEL_REGIME, compare_finalists, verify_best
 from mxfp4lab.tune.executors import Executor
+from mxfp4lab.tune.funnel import Funnel
 from mxfp4lab.tune.instruments import Instruments
 from mxfp4lab.tune.result import Entry, TuneResult
 from mxfp4lab.tune.resume import Bench, Memory
@@ -47,7 +48,7 @@ class Search:
 
     def __init__(
         self, shape: Shape, variants: tuple[str, ...], budget: Budget, executor: Executor | None, workers: int | None,
-        seed: int, out: Path, max_spills: int, verify: int, progress: Callable[[str, int, int, str], None],
+        seed: int, out: Path, max_spills: int | None, verify: int, progress: Callable[[str, int, int, str], None],
         watch: Callable[[TuneResult], None], instruments: Instruments,
     ) -> None:  # fmt: skip
         self.shape, self.variants, self.budget, self.executor = shape, variants, budget, executor
@@ -62,7 +63,7 @@ class Search:
         run_id = new_run_id(f"tune-{shape}")
         self.result = TuneResult(
             shape=shape, variants=variants, backend="gpu" if executor else "emulator", arch=self.arch, run_id=run_id,
-            folder=out / "runs" / run_id,
+            folder=out / "runs" / run_id, funnel=Funnel(arch=self.arch, device=self.bench.device),
         )  # fmt: skip
         self.funnel = self.result.funnel
         self.log: TrialLog | None = None
@@ -138,7 +139,7 @@ class Search:
         self._take(candidates[:survey], "compile", 0, total)
         best: dict[str, float] = {}
         for entry in self.result.ranked():
-            best.setdefault(entry.candidate.variant, entry.rank_key[0])
+            best.setdefault(entry.candidate.variant, entry.time_us)
         reach = min(best.values(), default=0.0) * WITHIN_REACH
         rest = sorted(candidates[survey:], key=lambda c: best.get(c.variant, reach) > reach)  # a stable sort
         go_on = rest[: total - survey] if best else rest[: (self.budget.configs or len(candidates)) - survey]

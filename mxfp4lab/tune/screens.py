@@ -47,13 +47,13 @@ def kernel_facts(kernels: Sequence[Any]) -> Facts:
     return facts
 
 
-def screen(facts: Mapping[str, Mapping[str, Any]], arch: str, max_spills: int) -> Verdict | None:
+def screen(facts: Mapping[str, Mapping[str, Any]], arch: str, max_spills: int | None) -> Verdict | None:
     """The first screen that removes these kernels, or None.
 
     Args:
         facts: as `kernel_facts` gives them, or as a record holds them.
         arch: hazards and scaled MFMA are looked for on gfx950 only.
-        max_spills: spilled VGPRs allowed per kernel.
+        max_spills: spilled registers allowed per kernel; None for any number.
     """
     for name, found in facts.items():
         if found.get("hazards"):
@@ -67,13 +67,18 @@ def screen(facts: Mapping[str, Mapping[str, Any]], arch: str, max_spills: int) -
         if arch == "gfx950" and found.get("lds_bytes", 0) > LDS_LIMIT_BYTES:
             return Verdict("lds", f"{name}: {found['lds_bytes']} bytes of LDS, limit {LDS_LIMIT_BYTES}")
     for name, found in facts.items():
-        if found.get("spilled_vgprs", 0) > max_spills:
-            return Verdict("spills", f"{name}: {found['spilled_vgprs']} spilled VGPRs, allowed {max_spills}")
+        if max_spills is not None and found.get("spilled_vgprs", 0) > max_spills:
+            what = "spilled VGPRs" if arch == "gfx950" else "spilled registers"
+            return Verdict("spills", f"{name}: {found['spilled_vgprs']} {what}, allowed {max_spills}")
     return None
 
 
 def main_kernel(facts: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Facts of the kernel with most matrix instructions: the one whose resources a table shows."""
+    """Facts of the kernel with most matrix instructions: the one whose resources a table shows.
+
+    Where matrix instructions are not counted (CUDA), the GEMM is told by its name.
+    """
     if not facts:
         return {}
-    return max(facts.values(), key=lambda found: found.get("mfma_scaled", 0) + found.get("mfma_other", 0))
+    name = max(facts, key=lambda n: (facts[n].get("mfma_scaled", 0) + facts[n].get("mfma_other", 0), "gemm" in n))
+    return facts[name]

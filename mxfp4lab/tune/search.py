@@ -66,7 +66,7 @@ def tune(
     workers: int | None = None,
     seed: int | None = None,
     out: Path | str | None = None,
-    max_spills: int = DEFAULT_MAX_SPILLS,
+    max_spills: int | None = None,
     verify: int = 3,
     extra: Iterable[tuple[str, GemmConfig]] = (),
     recorded: Iterable[Path] = (),
@@ -85,7 +85,8 @@ def tune(
         workers: processes that compile; one per core without it.
         seed: of the inputs on which C is checked; the task's own for the shape, else 0.
         out: folder that holds ``runs/``; ``outputs`` of the repository without it.
-        max_spills: spilled VGPRs that a kernel may have.
+        max_spills: spilled registers that a kernel may have; without it `DEFAULT_MAX_SPILLS` on gfx950, where published
+            times say what spills cost, and no limit elsewhere.
         verify: how many of the best are executed whole on the shape.
         extra: (variant, config) pairs to look at besides.
         recorded: files of trials that count as done, besides those under ``out``.
@@ -108,6 +109,8 @@ def tune(
     if unknown or names == ():
         raise TuneRequestError(f"variants={unknown or list(names)!r}; allowed: one or several of {', '.join(VARIANTS)}")
     for name, value, low in (("max_spills", max_spills, 0), ("verify", verify, 1)):
+        if value is None and name == "max_spills":
+            continue
         if isinstance(value, bool) or not isinstance(value, int) or value < low:
             raise TuneRequestError(f"{name}={value!r}; allowed: a whole number from {low}")
     most = max_workers()
@@ -133,6 +136,8 @@ def tune(
                 executor.close()
             known = ", ".join(variant for variant in VARIANTS if runs_on(variant, arch))
             raise TuneRequestError(f"variants={name!r} is not written for {arch}; allowed there: {known}")
+    if max_spills is None and arch == "gfx950":
+        max_spills = DEFAULT_MAX_SPILLS
     search = Search(
         shape, names or searchable_variants(arch), budget, executor, workers, seed,
         REPO_ROOT / "outputs" if out is None else Path(out), max_spills, verify,

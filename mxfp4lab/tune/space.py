@@ -202,7 +202,7 @@ def judge(
         distance = sum(value != defaults[variant][name] for name, value in config.to_dict().items())
         prior = prior_us(variant, config, shape)
         fresh[digest] = Candidate(variant, config, origins, prior, plan, digest, distance)
-    return Space(total, tuple(_take_turns(fresh.values())), tuple(refused), duplicates)
+    return Space(total, tuple(_take_turns(fresh.values(), arch)), tuple(refused), duplicates)
 
 
 def _plan(variant: str, config: GemmConfig, shape: Shape, arch: str) -> tuple[Plan | None, str]:
@@ -273,16 +273,18 @@ def _is_idle(name: str, variant: str, config: GemmConfig, shape: Shape) -> bool:
     return False
 
 
-def _take_turns(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
+def _take_turns(candidates: Iterable[Candidate], arch: str) -> Iterator[Candidate]:
     """Variants by turns, each in the order of its prior, so that no variant's misjudged prior starves another."""
     lines: dict[str, list[Candidate]] = {}
     for candidate in candidates:
         lines.setdefault(candidate.variant, []).append(candidate)
+    home = arch == "gfx950"
     for line in lines.values():
-        line.sort(key=lambda c: (c.prior_us, c.config.config_id))
+        # The prior and the submissions speak of an MI355X: elsewhere the variant's default for the target goes first.
+        line.sort(key=lambda c: (not home and c.distance > 0, c.prior_us, c.config.config_id))
     # Whatever the prior says, a submission's own choice goes first, and of a space that a submission searched the
     # most promising few.
-    known = [c for line in lines.values() for c in line if c.origins]
+    known = [c for line in lines.values() for c in line if c.origins and home]
     own = [c for c in known if any("_space" not in origin for origin in c.origins)]
     searched = sorted((c for c in known if c not in own), key=lambda c: (c.prior_us, c.config.config_id))
     own += searched[:MAX_FIRST_OF_A_SPACE]
