@@ -7,10 +7,12 @@ import pytest
 import torch
 
 from mxfp4lab.config import GemmConfig
-from mxfp4lab.gpu import execute, measure, module
+from mxfp4lab.gpu import aiter_kernels, execute, measure, module
 from mxfp4lab.gpu.comparators import available_comparators
 from mxfp4lab.gpu.execute import PlanRunner
 from mxfp4lab.gpu.worker import Worker
+from mxfp4lab.oracle.install import find_aiter
+from mxfp4lab.oracle.modules import load_file
 from mxfp4lab.plan import Buffer, CodeObjectLaunch, Plan, Ref, build_plan
 from mxfp4lab.problem import input_dict, reference_output
 from mxfp4lab.shapes import Shape
@@ -240,6 +242,53 @@ def test_an_aiter_that_is_there_gets_the_task_s_types_and_its_padding_is_cut_off
     fp4, e8m0 = "torch.float4_e2m1fn_x2", "torch.float8_e8m0fnu"
     assert said.value["call"] == [f"{fp4}[20, 256]", f"{fp4}[64, 256]", f"{e8m0}[256, 16]", f"{e8m0}[256, 16]", True]
     assert "gemm_a16wfp4" in said.value["missing"]["aiter_fused"]
+
+
+AITER_ELSEWHERE = {
+    "__init__.py": "raise RuntimeError('needs ROCm')",
+    "ops/__init__.py": "raise RuntimeError('needs ROCm')",
+    "ops/triton/__init__.py": "",
+    "ops/triton/utils/__init__.py": "",
+    "ops/triton/utils/arch_info.py": "def get_device(): raise KeyError('sm_90')\ndef is_fp4_avail(): return False\n",
+    "ops/triton/quant.py": """
+class Kernel:
+    def __getitem__(self, grid):
+        def launch(*args, **options):
+            CALLS.append((grid, options))
+        return launch
+CALLS = []
+_dynamic_mxfp4_quant_kernel = Kernel()
+def dynamic_mxfp4_quant(x):
+    _dynamic_mxfp4_quant_kernel[(1,)](x, NUM_ITER=4, num_warps=1, waves_per_eu=0)
+    return x, x
+""",
+    "ops/triton/gemm_afp4wfp4.py": """
+from aiter.ops.triton.quant import Kernel, CALLS
+import aiter.ops.triton.utils.arch_info as arch_info
+_gemm_kernel = Kernel()
+def gemm_afp4wfp4(x, w, x_scales, w_scales):
+    assert arch_info.is_fp4_avail()
+    _gemm_kernel[(2,)](x, w, device=arch_info.get_device(), matrix_instr_nonkdim=16, num_stages=2)
+    return tuple(w_scales.shape), CALLS
+""",
+}
+
+
+def test_aiter_s_kernels_run_by_file_without_amd_s_options_where_aiter_cannot_be_imported(tmp_path):
+    for name, text in AITER_ELSEWHERE.items():
+        path = tmp_path / "aiter" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    install, inputs = find_aiter(tmp_path), input_dict(SHAPE, 3)
+    about, call = aiter_kernels.two_step(install, SHAPE, inputs)
+    assert "scales are wrong" in about, "C is another product there, and the row says so"
+    scale, calls = call()
+    assert scale == (SHAPE.n, SHAPE.k // 32)
+    quantized = load_file(install, "ops/triton/quant.py").CALLS
+    assert quantized == [((1,), {"NUM_ITER": 4, "num_warps": 1})]
+    assert calls == [((2,), {"device": "MI350X", "num_stages": 2})]
+    with pytest.raises(ValueError, match="gemm_afp4wfp4_pre_quant_atomic"):
+        aiter_kernels.fused(install, SHAPE, inputs)
 
 
 class Judged:

@@ -4,7 +4,7 @@
 ``clocks``       clocks, power and temperature, where they can be read
 ``timing``       the two regimes, the stop rule, the null-launch floor, interleaved finalists, winner or tie
 ``execute``      a plan's buffers, kernels and calls; ``module`` launches code objects that are not Triton's
-``comparators``  what ours is compared with in the same run
+``comparators``  what ours is compared with in the same run; ``aiter_kernels`` aiter's, away from ROCm
 ``measure``      what runs inside a worker: check a plan's C, time it, compare finalists
 ``worker``       one process per GPU, with a time limit per task; a fault costs a row, never the parent
 ``pools``        many tasks over local GPUs; ``ray_pool`` over a Ray cluster

@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mxfp4lab.gpu import aiter_kernels
 from mxfp4lab.layouts import e8m0_unshuffle
+from mxfp4lab.oracle.install import find_aiter
 from mxfp4lab.shapes import Shape
 
 
@@ -41,7 +43,7 @@ def available_comparators(shape: Shape, inputs: Mapping[str, Any]) -> tuple[list
         comparators, and name -> one-line reason for those that do not run.
     """
     found, missing = [], {}
-    for make in (_mm_bf16, _two_step_torch, _aiter_fused, _aiter_reference):
+    for make in (_mm_bf16, _two_step_torch, *_aiters()):
         try:
             comparator = make(shape, inputs)
             comparator.call()
@@ -51,6 +53,15 @@ def available_comparators(shape: Shape, inputs: Mapping[str, Any]) -> tuple[list
             reason = " ".join(str(error).split())[:200] or "no message"
             missing[make.__name__.removeprefix("_")] = f"{type(error).__name__}: {reason}"
     return found, missing
+
+
+def _aiters() -> list[Callable[..., Comparator]]:
+    """aiter as its users call it; on an NVIDIA GPU, where it cannot be imported, its Triton kernels."""
+    import torch
+
+    if torch.version.cuda is None:
+        return [_aiter_fused, _aiter_reference]
+    return [_elsewhere(make) for make in (aiter_kernels.fused, aiter_kernels.two_step, aiter_kernels.preshuffled)]
 
 
 def _mm_bf16(shape: Shape, inputs: Mapping[str, Any]) -> Comparator:
@@ -89,10 +100,20 @@ def _aiter_fused(shape: Shape, inputs: Mapping[str, Any]) -> Comparator:
                       lambda: function(a, b_q, scale))  # fmt: skip
 
 
+def _elsewhere(make: Callable[..., tuple[str, Callable[[], Any]]]) -> Callable[..., Comparator]:
+    """A comparator's maker out of `aiter_kernels`."""
+
+    def named(shape: Shape, inputs: Mapping[str, Any]) -> Comparator:
+        about, call = make(find_aiter(), shape, inputs)
+        return Comparator(f"aiter_{make.__name__}", about, True, call)
+
+    named.__name__ = f"_aiter_{make.__name__}"
+    return named
+
+
 def _aiter_reference(shape: Shape, inputs: Mapping[str, Any]) -> Comparator:
     import torch
 
-    from mxfp4lab.oracle.install import find_aiter
     from mxfp4lab.oracle.modules import import_parts
 
     roles = ("dynamic_mxfp4_quant", "e8m0_shuffle", "gemm_a4w4")
