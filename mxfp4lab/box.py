@@ -5,6 +5,8 @@ interleaved run beside an empty kernel and what is not ours; every variant's def
 shapes; the best configs are exported, and the files run under the task's protocol in its three modes with fresh seeds.
 What a reader without a GPU needs goes to ``data/recorded/<device>/``: `trials.jsonl` (the best rows of each variant and
 a sample of failures), `finals.json`, `checks.json`, `run.json`.
+
+What the last steps need is looked for, and an export rehearsed, before the GPU is used at all.
 """
 
 from __future__ import annotations
@@ -48,6 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="configs per shape of the variant written for this target alone (default: %(default)s)",
     )
     parser.add_argument("--out", default="outputs", help="folder for the full records (default: %(default)s)")
+    parser.add_argument(
+        "--without-export", action="store_true", help="measure only: no submissions are exported and checked"
+    )
     parser.add_argument("--recorded", default="data/recorded", help="folder for what is kept (default: %(default)s)")
     args = parser.parse_args(arguments)
     budgets = [whole_number(name, value, 1, 100_000) for name, value in (
@@ -58,18 +63,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"mxfp4lab: {error}", file=sys.stderr)
         return 2
     out, recorded = REPO_ROOT / args.out, REPO_ROOT / args.recorded / slug(pool.device)
+    clock = _Clock()
     try:
+        if not args.without_export:
+            problem = rehearse_export(pool.arch)
+            if problem:
+                print(f"mxfp4lab: {problem}; or measure only: --without-export", file=sys.stderr)
+                return 2
+            clock.say("an export rehearsed")
         searched = search(pool, budgets[0], budgets[1], out)
+        clock.say("searched")
         finals = compare_best(pool, searched)
+        clock.say("the best compared")
         defaults = check_defaults(pool)
+        clock.say("defaults checked")
     finally:
         pool.close()
     keep(recorded, searched, finals, {"defaults": defaults})
-    exports = check_export(finals, pool.arch)
+    exports: list[dict[str, Any]] = []
+    if not args.without_export:
+        exports = check_export(finals, pool.arch)
+        clock.say("exports checked")
     keep(recorded, searched, finals, {"defaults": defaults, "exports": exports})
     print(report(finals, defaults, exports))
     wrong = [row for row in (*defaults, *exports) if not row["right"]]
     return 1 if wrong else 0
+
+
+def rehearse_export(arch: str) -> str:
+    """Export a file with every variant of the target in it, without a GPU; what is wrong in one line, or "".
+
+    It takes seconds; a package that export or check lacks would otherwise be missed after all measurements.
+    """
+    try:
+        from mxfp4lab.export.submission import export_submission
+        from mxfp4lab.harness.check import check_submission
+    except ImportError as error:
+        return f"export needs the package {(error.name or 'unknown').split('.')[0]}, which is not installed: {error}"
+    del check_submission  # looked for, used later
+    names = [name for name in VARIANTS if runs_on(name, arch) and not VARIANTS[name].needs_aiter]
+    shapes = (*TASK_SHAPES, *(case.shape for case in TEST_SHAPES))
+    picks = {shape: (name, default_config(name, shape, arch)) for shape, name in zip(shapes, names, strict=False)}
+    try:
+        export_submission(picks, None, arch=arch)
+    except (ImportError, ValueError) as error:
+        return f"the defaults of {', '.join(names)} cannot be exported: {error}"
+    return ""
 
 
 def slug(device: str) -> str:
@@ -225,8 +264,23 @@ def report(finals: dict[str, Any], defaults: list[dict[str, Any]], exports: list
         lines.append(f"ratios: geometric mean {mean:.3f}, worst {max(ratios):.3f} (measured, leaderboard regime)")
     right = sum(row["right"] for row in defaults)
     lines.append(f"{right} of {len(defaults)} default configs give the reference's bits on a fresh seed")
-    lines.append(f"{sum(row['right'] for row in exports)} of {len(exports)} exported files and modes pass")
+    if exports:
+        lines.append(f"{sum(row['right'] for row in exports)} of {len(exports)} exported files and modes pass")
+    else:
+        lines.append("no submission was exported and checked")
     return "\n".join(lines)
+
+
+class _Clock:
+    """Says how long each step took."""
+
+    def __init__(self) -> None:
+        self._began = self._last = time.monotonic()
+
+    def say(self, what: str) -> None:
+        now = time.monotonic()
+        print(f"{what}: {now - self._last:.0f} s ({now - self._began:.0f} s in all)", flush=True)
+        self._last = now
 
 
 class _Progress:
