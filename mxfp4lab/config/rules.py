@@ -61,6 +61,8 @@ def config_errors(
             _check_hopper(config, shape, refuse)
         if traits.sliced:
             _check_sliced(config, shape, refuse)
+            if traits.cooperative:
+                _check_cooperative(config, shape, refuse)
         else:
             for name in ("amax", "tiles_n", "split_sum", "a_path"):
                 if getattr(config, name) != DEFAULTS[name]:
@@ -210,6 +212,35 @@ def _check_sliced(config: GemmConfig, shape: Shape, refuse: Refuse) -> None:
             refuse(name, f"must be {DEFAULTS[name]!r} in sliced variants: {reason}")
     if config.specialize == "runtime":
         refuse("specialize", "must be 'auto' or 'constexpr' in sliced variants")
+
+
+def _check_cooperative(config: GemmConfig, shape: Shape, refuse: Refuse) -> None:
+    """256 workgroups on 8 XCDs: an XCD has one row tile, at most 32 parts of A and at most 32 column tiles."""
+    tiles_m = -(-shape.m // config.block_m)
+    if tiles_m not in (1, 2, 4, 8):
+        refuse("block_m", f"must leave 1, 2, 4 or 8 row tiles of M={shape.m}, an equal number of XCDs each")
+        return
+    if shape.k % 256:
+        refuse("block_k", f"no value works on {shape}: K must be a multiple of 256, whole dwords of shuffled scales")
+    # A part is 16 rows, one scale block to a lane.
+    if config.quant_block_m != DEFAULTS["quant_block_m"]:
+        refuse("quant_block_m", "must be 16 in cooperative variants: the rows of a part of A")
+    if config.quant_block_k < 128 or shape.k % config.quant_block_k:
+        refuse("quant_block_k", f"must be 128 or more and divide K={shape.k} in cooperative variants")
+    elif (parts := config.block_m // 16 * (shape.k // config.quant_block_k)) > 32:
+        refuse("quant_block_k", f"must be larger: {parts} parts of A, one to each of an XCD's 32 workgroups at most")
+    width = config.block_n * config.tiles_n
+    tiles = -(-(-(-shape.n // width)) // (8 // tiles_m))
+    if tiles > 32:
+        refuse("tiles_n", f"must be larger: {tiles} column tiles an XCD, one to each of its 32 workgroups at most")
+    for name, reason in (
+        ("split_k", "a workgroup takes all of K"),
+        ("xcd_remap", "tiles go to XCDs by their own rule"),
+        ("a_path", "A is read packed"),
+        ("load_order", "loads come first"),
+    ):
+        if getattr(config, name) != DEFAULTS[name]:
+            refuse(name, f"must be {DEFAULTS[name]!r} in cooperative variants: {reason}")
 
 
 def _check_hopper(config: GemmConfig, shape: Shape, refuse: Refuse) -> None:

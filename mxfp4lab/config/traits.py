@@ -19,6 +19,7 @@ class VariantTraits:
         scale_load: how B's scales are loaded unless the config says otherwise.
         needs_aiter: whether its GEMM is aiter's prebuilt code object.
         sliced: whether the waves of a workgroup divide K among them (Gluon, gfx950 only).
+        cooperative: whether the workgroups of an XCD quantize A together (a sliced variant).
         hopper: whether it multiplies exact bf16 values with Hopper's wgmma (sm_90 only).
     """
 
@@ -28,6 +29,7 @@ class VariantTraits:
     scale_load: str = "in_place"
     needs_aiter: bool = False
     sliced: bool = False
+    cooperative: bool = False
     hopper: bool = False
 
 
@@ -41,6 +43,7 @@ VARIANT_TRAITS: dict[str, VariantTraits] = {
     "prequant_preshuffled": VariantTraits("prequant", "preshuffled", scale_load="by_tile"),
     "constexpr_preshuffled": VariantTraits("fused", "preshuffled", "constexpr", "by_tile"),
     "sliced_preshuffled": VariantTraits("fused", "preshuffled", "constexpr", sliced=True),
+    "cooperative_preshuffled": VariantTraits("fused", "preshuffled", "constexpr", sliced=True, cooperative=True),
     "hopper": VariantTraits("open", "rowmajor", "constexpr", "by_tile", hopper=True),
 }
 

@@ -16,8 +16,9 @@ from mxfp4lab.gfx950.memory import Memory
 from mxfp4lab.gfx950.state import Chunk, Group
 from mxfp4lab.isa import Program
 
-GIVE_WAY = 1000  # blocks that one group runs before another, waiting one is let through
+GIVE_WAY = 100  # blocks that one group runs before another, waiting one is let through
 MAX_BLOCKS = 5_000_000  # of one chunk: minutes of emulation; a GEMM's workgroup runs some thousands
+MOST_TURNS = 64  # of other groups in a row
 LOOK = 500  # blocks of a lone group between looks at its progress
 GIVE_WAY_AT_ONCE = 50  # the same where groups have run in turn and nothing came of it: they are likely spinning
 
@@ -94,11 +95,19 @@ class Executor:
         return self.memory.progress, int(np.count_nonzero(self.ended))
 
     def _let_others_run(self, limit: int) -> int:
-        """A turn for every group but the one with the lowest pc, the one furthest ahead first."""
-        ran = 0
-        for group in sorted(self.groups, key=lambda g: -g.pc)[:-1]:
-            if group in self.groups:
-                ran += self._run_group(group, limit)
+        """A turn for every group but the one with the lowest pc, the one furthest ahead first.
+
+        Those that a barrier lets go during the turn get one too.
+        """
+        lowest, ran, seen = min(self.groups, key=lambda g: g.pc), 0, 0
+        while ran < limit and seen < MOST_TURNS:
+            others = sorted((g for g in self.groups if g is not lowest), key=lambda g: -g.pc)
+            if not others:
+                break
+            for group in others:
+                seen += 1
+                if group in self.groups:
+                    ran += self._run_group(group, limit)
         return ran
 
     def _run_group(self, group: Group, budget: int) -> int:

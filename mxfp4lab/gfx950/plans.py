@@ -134,7 +134,8 @@ def emulate_plan(
 def count_plan(plan: Any) -> Counts:
     """Dynamic counts of one workgroup of every launch of a plan, on zeros: milliseconds to tenths of a second.
 
-    The workgroup is the first one; control flow that depends on data takes the way of zeros.
+    The workgroup is the first one; control flow that depends on data takes the way of zeros. Where workgroups wait for
+    each other, the others have done their part before: what it waits then is round trips, not other people's work.
 
     Args:
         plan: a `Plan` (compiled here) or a `CompiledPlan`.
@@ -150,6 +151,8 @@ def count_plan(plan: Any) -> Counts:
     buffers = {b.name: memory.add(b.name, np.zeros(_padded(b), np.uint8)) for b in plan.buffers}
     launches = []
     for entry, kernel in zip(plan.launches, compiled.kernels, strict=True):
+        if getattr(entry, "peer_stride", 0):
+            _launch(entry, kernel, buffers, memory, workgroups=range(0, entry.grid[0], entry.peer_stride))
         traffic = SegmentCounter()
         memory.observer.hooks.append(traffic)
         trace: list[tuple[int, int]] = []

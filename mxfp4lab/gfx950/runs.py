@@ -20,7 +20,10 @@ from mxfp4lab.gfx950.vector import Decoder
 from mxfp4lab.isa import KernelDescriptor, classify
 
 WAVES_PER_CHUNK = 192  # enough that numpy's call overhead is small, few enough that registers stay in cache
-PATIENCE = 20_000  # blocks without a store, barrier or end before another chunk is let through
+# Blocks that a chunk runs without a store or an end of a wave before another is let through: it may spin on what a
+# workgroup does that has not started, or be deep in a loop.
+FIRST_PATIENCE, PATIENCE = 300, 20_000
+MOST_WAITING_BYTES = 1 << 30  # registers of chunks that have started and not ended; beyond, patience is long
 VECTOR_CLASSES = ("valu", "mfma", "convert", "vmem", "lds", "scratch")
 
 
@@ -68,6 +71,7 @@ def run(
     hooks: Sequence[Callable[[Access], None]] = (),
     on_out_of_bounds: str = "raise",
     max_blocks: int = MAX_BLOCKS,
+    xcd: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> RunResult:
     """Execute a kernel; arrays among the arguments are read and written in place.
 
@@ -86,6 +90,7 @@ def run(
         hooks: called with every `Access`.
         on_out_of_bounds: "raise", or "record" to note findings and go on (loads give 0, stores are dropped).
         max_blocks: give up after so many blocks of straight-line code of one set of workgroups.
+        xcd: linear workgroup ids to the XCD that each runs on; by default they are dealt out in turn to eight.
 
     Returns:
         The result.
@@ -100,7 +105,7 @@ def run(
     try:
         return launch(
             compiled, grid, bound, memory, workgroups=workgroups, lds_bytes=lds_bytes, block=block, layout=layout,
-            count=count, poison=poison, races=races, max_blocks=max_blocks,
+            count=count, poison=poison, races=races, max_blocks=max_blocks, xcd=xcd,
         )  # fmt: skip
     finally:
         for buffer in buffers:
@@ -129,6 +134,7 @@ def launch(
     races: bool = False,
     trace: list[tuple[int, int]] | None = None,
     max_blocks: int = MAX_BLOCKS,
+    xcd: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> RunResult:
     """`run` on a memory that is already filled; pointers among `args` are addresses.
 
@@ -175,6 +181,7 @@ def launch(
                 checks,
                 trace,
                 max_blocks,
+                xcd,
             )
             del executors
     except EmulationError as error:
@@ -204,25 +211,29 @@ def _run_chunks(
     checks,
     trace,
     max_blocks,
+    xcd,
 ):
     program, descriptor = compiled.program, compiled.descriptor
     waiting: list[Executor] = []
     pending = [ids[i : i + per_chunk] for i in range(0, len(ids), per_chunk)]
-    patience, rounds = PATIENCE, 0
+    rounds = 0
     while pending or waiting:
         if pending:
-            chunk = Chunk(pending.pop(0), threads // LANES, planes, lds, descriptor.scratch_bytes)
+            group = pending.pop(0)
+            places = None if xcd is None else np.asarray(xcd(group), np.uint32)
+            chunk = Chunk(group, threads // LANES, planes, lds, descriptor.scratch_bytes, places)
             _initial_registers(chunk, descriptor, sizes, threads, arguments, packet)
             executor = Executor(program, blocks, chunk, memory, max_blocks)
             executor.barrier_hooks.extend(checks.barrier_hooks)
             checks.start(chunk)
             executor.trace, trace = trace, None
-            if not executor.run(patience):
+            held = sum(other.chunk.vfile.nbytes for other in waiting)
+            if not executor.run(FIRST_PATIENCE if pending and held < MOST_WAITING_BYTES else PATIENCE):
                 waiting.append(executor)
             continue
         # Every chunk has started; those left spin on what another one of them must do.
         before = memory.progress
-        left = [executor for executor in waiting if not executor.run(patience << rounds)]
+        left = [executor for executor in waiting if not executor.run(PATIENCE << rounds)]
         idle = len(left) == len(waiting) and memory.progress == before
         rounds = rounds + 1 if idle else 0
         if rounds > 4:

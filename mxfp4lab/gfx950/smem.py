@@ -76,6 +76,16 @@ def build_setreg_mode(instruction: Instruction, decoder: Decoder) -> Step:
     raise UnknownInstruction(instruction, "mode change by")
 
 
+def build_xcc_id(instruction: Instruction, decoder: Decoder) -> Step:
+    """s_getreg_b32 of HW_REG_XCC_ID, whole: the XCD that a wave runs on (`Chunk.xcd`). No other register is there."""
+    operand, place = instruction.operands
+    if place.name.replace(" ", "") not in ("hwreg(HW_REG_XCC_ID)", "hwreg(HW_REG_XCC_ID,0,32)"):
+        raise UnknownInstruction(instruction, f"{place.name} in")
+    if operand.kind != "sgpr" or operand.width != 1:
+        raise UnknownInstruction(instruction, f"destination {operand} in")
+    return lambda g: g.put_scalar(operand.index, g.chunk.xcd[g.first : g.last])
+
+
 def build_memtime(instruction: Instruction, decoder: Decoder) -> Step:
     """s_memtime, s_memrealtime: a counter that grows with every reading; there is no clock in an emulation."""
     operand = instruction.operands[0]
@@ -91,5 +101,5 @@ def build_memtime(instruction: Instruction, decoder: Decoder) -> Step:
 
 
 BUILDERS = {
-    "s_setreg_imm32_b32": build_setreg_mode, "s_memtime": build_memtime, "s_memrealtime": build_memtime,
+    "s_setreg_imm32_b32": build_setreg_mode, "s_getreg_b32": build_xcc_id, "s_memtime": build_memtime, "s_memrealtime": build_memtime,
 }  # fmt: skip

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 LANES = 64
+XCDS = 8  # of an MI355X in one piece
 ALL_LANES = np.uint64(0xFFFFFFFFFFFFFFFF)
 EXEC_PAIR = 63
 VCC_PAIR = 53
@@ -35,9 +36,18 @@ class Chunk:
         vgprs: planes of the vector file, accumulation registers included.
         lds_bytes: LDS per workgroup.
         scratch_bytes: private memory per lane.
+        xcd: the XCD of each workgroup, [n]; by default as the hardware deals them out: in turn to eight.
     """
 
-    def __init__(self, workgroups: np.ndarray, waves_per_group: int, vgprs: int, lds_bytes: int, scratch_bytes: int):
+    def __init__(
+        self,
+        workgroups: np.ndarray,
+        waves_per_group: int,
+        vgprs: int,
+        lds_bytes: int,
+        scratch_bytes: int,
+        xcd: np.ndarray | None = None,
+    ):
         self.workgroups = workgroups
         self.waves_per_group = waves_per_group
         self.lds_bytes = lds_bytes
@@ -45,6 +55,7 @@ class Chunk:
         self.waves = n * waves_per_group
         self.wave_in_group = np.repeat(np.arange(waves_per_group), n)
         self.local_group = np.tile(np.arange(n), waves_per_group)
+        self.xcd = (workgroups % XCDS if xcd is None else xcd)[self.local_group]
         self.vfile = np.zeros((vgprs, self.waves, LANES), np.uint32)
         self.sfile = np.zeros((64, self.waves), np.uint64)
         self.sfile[EXEC_PAIR] = ALL_LANES

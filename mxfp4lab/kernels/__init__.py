@@ -6,6 +6,7 @@
 ``quantize``     A quantized once, by a kernel of its own
 ``gemm``         the GEMM body and its entry points
 ``sliced``       the GEMM whose waves divide K (Gluon)
+``cooperative``  the same with A quantized once on every XCD (Gluon)
 ``lane_layouts`` its layouts: which lane holds what
 ``reduce``       sums the fp32 partial results of a split K
 ``hopper``       the GEMM for NVIDIA's sm_90

@@ -33,6 +33,18 @@ def operand_layout(waves, rows, unit, length):
 
 
 @gluon.constexpr_function
+def shared_layout(steps, waves, unit, length):
+    """As ``operand_layout`` of 16 rows, one step of 128 a wave; waves beyond the last step repeat the work of others."""
+    return gl.DistributedLinearLayout(
+        reg_bases=bases(1, unit, 2) + bases(waves, steps, 0),
+        lane_bases=bases(1, 16, 1) + bases(unit, length, 2),
+        warp_bases=bases(1, min(waves, steps), 0) + [[0, 0, 0]] * (max(waves // steps, 1).bit_length() - 1),
+        block_bases=[],
+        shape=[steps, 16, length],
+    )
+
+
+@gluon.constexpr_function
 def row_layout(waves, rows, length):
     """Sixteen lanes read 256 neighbouring bytes of one row of A (pairs of bf16), the next sixteen those of the next."""
     return gl.DistributedLinearLayout(

@@ -148,24 +148,30 @@ def load_scale_words(
     WAVES: gl.constexpr,
     BLOCK_N: gl.constexpr,
 ):
-    """B's scales ``[WAVES, BLOCK_N, STEP_K // 32]`` from dwords that hold columns c and c + 4 of rows r and r + 16.
+    """Scales ``[WAVES, BLOCK_N, STEP_K // 32]`` from dwords that hold columns c and c + 4 of rows r and r + 16.
 
     ``shift`` brings down the half that a tile of 16 rows or a step of 128 needs.
     """
     word = load_part(ptr, offset, column, K // 32, FIRST, 8, LENGTH, "") >> shift
-    if BLOCK_N == 16 and STEP_K == 128:
+    return words_to_scales(word, STEP_K, WAVES, BLOCK_N)
+
+
+@gluon.jit
+def words_to_scales(word, STEP_K: gl.constexpr, WAVES: gl.constexpr, ROWS: gl.constexpr):
+    """``[WAVES, ROWS // 32, 64]`` dwords of the e8m0 shuffle, shifted, to ``[WAVES, ROWS, STEP_K // 32]`` bytes."""
+    if ROWS == 16 and STEP_K == 128:
         byte = gl.reshape(word.to(gl.uint8), (WAVES, 4, 16))
         return gl.permute(byte, (0, 2, 1))
-    elif BLOCK_N == 16:
+    elif ROWS == 16:
         steps = gl.reshape(gl.join(word, word >> 16).to(gl.uint8), (WAVES, 4, 16, 2))
         return gl.reshape(gl.permute(steps, (0, 2, 3, 1)), (WAVES, 16, 8))
     elif STEP_K == 128:
         rows = gl.join(word, word >> 8).to(gl.uint8)
-        rows = gl.reshape(rows, (WAVES, BLOCK_N // 32, 4, 16, 2))
-        return gl.reshape(gl.permute(rows, (0, 1, 4, 3, 2)), (WAVES, BLOCK_N, 4))
+        rows = gl.reshape(rows, (WAVES, ROWS // 32, 4, 16, 2))
+        return gl.reshape(gl.permute(rows, (0, 1, 4, 3, 2)), (WAVES, ROWS, 4))
     else:
-        both = gl.reshape(words_to_bytes(word), (WAVES, BLOCK_N // 32, 4, 16, 2, 2))
-        return gl.reshape(gl.permute(both, (0, 1, 5, 3, 4, 2)), (WAVES, BLOCK_N, 8))
+        both = gl.reshape(words_to_bytes(word), (WAVES, ROWS // 32, 4, 16, 2, 2))
+        return gl.reshape(gl.permute(both, (0, 1, 5, 3, 4, 2)), (WAVES, ROWS, 8))
 
 
 @gluon.jit

@@ -63,6 +63,7 @@ class TritonLaunch:
         args: (parameter, value) of run-time parameters in signature order.
         constants: (parameter, value) of constexpr parameters.
         options: (option, value) for the compiler: num_warps, num_stages, waves_per_eu, matrix_instr_nonkdim.
+        peer_stride: workgroups i, i + peer_stride, i + 2 peer_stride, ... wait for each other's results; 0: none does.
     """
 
     name: str
@@ -71,6 +72,7 @@ class TritonLaunch:
     args: tuple[tuple[str, Ref | int | float], ...]
     constants: tuple[tuple[str, Any], ...]
     options: tuple[tuple[str, int | str], ...]
+    peer_stride: int = 0
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mxfp4lab.config import VARIANT_TRAITS, GemmConfig, VariantTraits, config_errors
+from mxfp4lab.plan.cooperative import build_cooperative, default_cooperative
 from mxfp4lab.plan.data import Plan
 from mxfp4lab.plan.hopper import build_hopper, default_hopper
 from mxfp4lab.plan.launches import build_gemm, build_sliced, ceil_div
@@ -48,6 +49,7 @@ ABOUT: dict[str, str] = {
     "prequant_preshuffled": "A quantized once by its own kernel, B and scales un-permuted in registers",
     "constexpr_preshuffled": "as fused_preshuffled, every size a compile-time constant",
     "sliced_preshuffled": "one launch; the waves of a workgroup divide K, each quantizes what it multiplies",
+    "cooperative_preshuffled": "one launch; the workgroups of an XCD quantize A once and share it through their L2",
     "hopper": "NVIDIA sm_90 only: the same bits by exact bf16 arithmetic on wgmma, split-K in one launch",
 }
 
@@ -55,6 +57,7 @@ BUILDERS: dict[str, Callable[[GemmConfig, Shape, str, str], Plan]] = {
     "reference": build_reference,
     "quant_shuffle_asm": build_quant_shuffle,
     "sliced_preshuffled": build_sliced,
+    "cooperative_preshuffled": build_cooperative,
     "hopper": build_hopper,
 }
 VARIANTS: dict[str, VariantSpec] = {
@@ -82,6 +85,8 @@ def default_config(variant: str, shape: Shape | str, arch: str = "gfx950") -> Ge
         return GemmConfig(convert="hw_bf16", quant_block_m=min(16, rows))
     block_m = 32 if shape.m >= 128 else max(4, min(16, rows))
     tiles_m = ceil_div(shape.m, block_m)
+    if VARIANT_TRAITS[variant].cooperative:
+        return default_cooperative(shape)
     if VARIANT_TRAITS[variant].sliced:
         return _default_sliced(shape)
     block_n = next((n for n in (128, 64) if tiles_m * ceil_div(shape.n, n) >= 128), 32)

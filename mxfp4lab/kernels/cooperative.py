@@ -1,0 +1,336 @@
+"""GEMM whose workgroups quantize A together: once on every XCD, within the launch that multiplies.
+
+A workgroup that quantizes for itself reads its rows of A as bf16, 2 bytes an element where B has 17/32, and so do all
+the others. Here the workgroups of an XCD, which share an L2, each quantize one part of the rows that the XCD multiplies,
+put it where that L2 keeps it, raise a flag, and read the rest as packed e2m1 when its flags are up. B and its scales
+are on their way meanwhile.
+
+What makes it safe:
+
+- Nobody depends on anybody: a workgroup that has looked at its flags PATIENCE times quantizes all parts itself. So a
+  workgroup that never runs, or runs on another XCD than expected, costs time and nothing else.
+- Parts and flags are kept per XCD by the number that the hardware gives (HW_REG_XCC_ID), not by the program's number,
+  and per row tile: whoever writes a part writes the same bytes.
+- A flag is up if it holds the number of this call. ``begun`` counts workgroups over all calls, 256 a call, so that a
+  workgroup, which adds itself after it has read, finds ``256 x calls so far`` and up to 255 more.
+
+The order that the flags need is that of one L2: a wave waits for its stores to be acknowledged there (vmcnt), the
+barrier collects the waves, one lane then writes the flag; flags are read past the vector cache (sc0), and nothing of a
+part was read before. Layouts and the division of K among the waves are those of ``sliced``.
+"""
+
+# ruff: noqa: RUF005 (the JIT adds tuples, it does not unpack them)
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+from .lane_layouts import index0, index1, index2, operand_layout, scale_word_layout, shared_layout
+from .sliced import (
+    lane_order,
+    load_part,
+    load_scale_words,
+    mfma_scaled,
+    quantize_blocks,
+    store_tile,
+    words_to_scales,
+    workgroup_barrier,
+)
+
+XCDS = gl.constexpr(8)
+WORKGROUPS = gl.constexpr(256)  # one for each compute unit
+PER_XCD = gl.constexpr(32)
+PATIENCE = gl.constexpr(200)
+
+
+@gluon.jit
+def load_part_of_a(
+    a_ptr,
+    part,
+    first_row,
+    PARTS: gl.constexpr,
+    M: gl.constexpr,
+    K: gl.constexpr,
+    PART_K: gl.constexpr,
+    WAVES: gl.constexpr,
+):
+    """16 rows x PART_K of A as ``[steps of 128, 16, 64]`` int32, two bf16 each, a block of 32 to a lane.
+
+    A part past the last is not read, nor are rows past the last; they are zero.
+    """
+    STEPS: gl.constexpr = PART_K // 128
+    layout: gl.constexpr = shared_layout(STEPS, WAVES, 16, 64)
+    row = first_row + part // (K // PART_K) * 16 + index1(16, layout)
+    step = part % (K // PART_K) * STEPS + index0(STEPS, layout)
+    offset = row * (K // 2) + step * 64 + index2(64, layout)
+    a_ptr = a_ptr.to(gl.pointer_type(gl.int32), bitcast=True)
+    if PARTS < PER_XCD or M % 16 != 0:
+        return gl.amd.cdna4.buffer_load(a_ptr, offset, mask=(row < M) & (part < PARTS))
+    else:
+        return gl.amd.cdna4.buffer_load(a_ptr, offset)
+
+
+@gluon.jit
+def quantize_part(
+    pairs,
+    a_q_ptr,
+    a_scale_ptr,
+    part,
+    first_row,
+    K: gl.constexpr,
+    PART_K: gl.constexpr,
+    WAVES: gl.constexpr,
+    AMAX: gl.constexpr,
+):
+    """A part to its place in e2m1 ``[M, K // 2]``, (16, 16) tile shuffle, and scales, e8m0 shuffle."""
+    STEPS: gl.constexpr = PART_K // 128
+    byte_layout: gl.constexpr = shared_layout(STEPS, WAVES, 16, 64)
+    scale_layout: gl.constexpr = shared_layout(STEPS, WAVES, 1, 4)
+    row = first_row + part // (K // PART_K) * 16
+    step = part % (K // PART_K) * STEPS
+    a_q, a_scale = quantize_blocks(pairs, AMAX, False, STEPS, 16, 128)
+
+    byte = (step + index0(STEPS, byte_layout)) * 64 + index2(64, byte_layout)
+    gl.amd.cdna4.buffer_store(
+        gl.convert_layout(a_q, byte_layout),
+        a_q_ptr,
+        row * (K // 2) + (byte // 16) * 256 + index1(16, byte_layout) * 16 + byte % 16,
+    )
+    column = (step + index0(STEPS, scale_layout)) * 4 + index2(4, scale_layout)
+    group = row // 32 * K + row // 16 % 2 + index1(16, scale_layout) * 4
+    gl.amd.cdna4.buffer_store(
+        gl.convert_layout(a_scale, scale_layout),
+        a_scale_ptr,
+        group + (column // 8) * 256 + (column % 4) * 64 + (column // 4) % 2 * 2,
+    )
+
+
+@gluon.jit
+def stores_are_done(value):
+    """Wait until every wave of the workgroup has its stores acknowledged; ``value`` unchanged, for order's sake."""
+    value = gl.inline_asm_elementwise(
+        "s_waitcnt vmcnt(0)", "=v,0,~{memory}", [value], dtype=gl.int32, is_pure=False, pack=1
+    )
+    workgroup_barrier()
+    return value
+
+
+@gluon.jit
+def flags_missing(flags_ptr, call, PARTS: gl.constexpr, WAVES: gl.constexpr):
+    """How many of PARTS flags do not hold ``call``."""
+    layout: gl.constexpr = gl.BlockedLayout([1], [64], [WAVES], [0])
+    flag = gl.minimum(gl.arange(0, 64, layout), PARTS - 1)
+    seen = gl.inline_asm_elementwise(
+        "global_load_dword $0, $1, off sc0\ns_waitcnt vmcnt(0)",
+        "=v,v,~{memory}",
+        [(flags_ptr + flag).to(gl.int64, bitcast=True)],
+        dtype=gl.int32,
+        is_pure=False,
+        pack=1,
+    )
+    return gl.sum((seen != call).to(gl.int32), axis=0)
+
+
+@gluon.jit
+def behind_all_loads(word):
+    """``word`` unchanged; what uses it is scheduled behind every load that stands before this."""
+    return gl.inline_asm_elementwise("", "=v,0,~{memory}", [word], dtype=gl.int32, is_pure=False, pack=1)
+
+
+@gluon.jit
+def gemm_cooperative(
+    a_ptr,
+    b_ptr,
+    b_scale_ptr,
+    out_ptr,
+    a_q_ptr,
+    a_scale_ptr,
+    flags_ptr,
+    begun_ptr,
+    M: gl.constexpr,
+    N: gl.constexpr,
+    K: gl.constexpr,
+    BLOCK_M: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    TILES: gl.constexpr,
+    STEP_K: gl.constexpr,
+    PART_K: gl.constexpr,
+    WAVES: gl.constexpr,
+    AMAX: gl.constexpr,
+    CACHE: gl.constexpr,
+):
+    """C in one launch of 256 workgroups.
+
+    An XCD multiplies one row tile, of which there are 1, 2, 4 or 8, and a range of column tiles, TILES x BLOCK_N wide.
+    Workgroups beyond the last column tile only help to quantize.
+
+    ``a_q_ptr`` ``[8, R, K // 2]`` u8 and ``a_scale_ptr`` ``[8, R, K // 32]`` u8, R: M up to whole 256s: a copy of A per
+    XCD, shuffled as B is.
+    ``flags_ptr`` ``[8, 8, 32]`` int32: per XCD, row tile and part; ``begun_ptr`` int32. Both are zero before the first
+    call.
+    """
+    WIDTH: gl.constexpr = TILES * BLOCK_N
+    ROUND: gl.constexpr = WAVES * STEP_K
+    ROUNDS: gl.constexpr = (K + ROUND - 1) // ROUND
+    TILES_M: gl.constexpr = (M + BLOCK_M - 1) // BLOCK_M
+    TILES_N: gl.constexpr = (N + WIDTH - 1) // WIDTH
+    XCDS_A_ROW: gl.constexpr = XCDS // TILES_M
+    TILES_AN_XCD: gl.constexpr = (TILES_N + XCDS_A_ROW - 1) // XCDS_A_ROW
+    PARTS: gl.constexpr = BLOCK_M // 16 * (K // PART_K)
+    ROWS: gl.constexpr = (M + 255) // 256 * 256
+    mma: gl.constexpr = gl.amd.AMDMFMALayout(
+        version=4, instr_shape=[16, 16, 128], transposed=True, warps_per_cta=[WAVES, 1, 1]
+    )
+    a_layout: gl.constexpr = gl.DotOperandLayout(0, mma, 16)
+    b_layout: gl.constexpr = gl.DotOperandLayout(1, mma, 16)
+    a_scale_layout: gl.constexpr = operand_layout(WAVES, BLOCK_M, 1, STEP_K // 32)
+    b_scale_layout: gl.constexpr = operand_layout(WAVES, BLOCK_N, 1, STEP_K // 32)
+    A_GROUPS: gl.constexpr = max(BLOCK_M // 32, 1)
+    B_GROUPS: gl.constexpr = max(BLOCK_N // 32, 1)
+    a_word_layout: gl.constexpr = scale_word_layout(WAVES, A_GROUPS)
+    b_word_layout: gl.constexpr = scale_word_layout(WAVES, B_GROUPS)
+
+    pid = gl.program_id(0)
+    rank = pid // XCDS
+    pid_m = pid % XCDS % TILES_M
+    pid_n = pid % XCDS // TILES_M * TILES_AN_XCD + rank
+    xcc = gl.inline_asm_elementwise(
+        "s_getreg_b32 $0, hwreg(HW_REG_XCC_ID)", "=s,s", [pid], dtype=gl.int32, is_pure=True, pack=1
+    )
+    xcc = xcc % XCDS
+    a_q_ptr += xcc * (ROWS * (K // 2))
+    a_scale_ptr += xcc * (ROWS * (K // 32))
+    flags_ptr += (xcc * 8 + pid_m) * PER_XCD
+
+    # The own part first: others wait for it.
+    pairs = load_part_of_a(a_ptr, rank, pid_m * BLOCK_M, PARTS, M, K, PART_K, WAVES)
+    if rank >= TILES_AN_XCD or pid_n >= TILES_N:
+        if rank < PARTS:
+            quantize_part(pairs, a_q_ptr, a_scale_ptr, rank, pid_m * BLOCK_M, K, PART_K, WAVES, AMAX)
+            call = gl.load(begun_ptr) // WORKGROUPS + 1
+            gl.store(flags_ptr + rank, stores_are_done(call))
+        gl.atomic_add(begun_ptr, 1, sem="relaxed", scope="gpu")
+    else:
+        # B now: it takes longest, and arrives while A is quantized.
+        k_byte = index0(WAVES, b_layout) * (STEP_K // 2) + index1(STEP_K // 2, b_layout)
+        column = index2(BLOCK_N, b_layout)
+        s_step = index0(WAVES, b_word_layout) * (STEP_K // 128)
+        s_column = s_step * 4 + index2(64, b_word_layout) // 16
+        b_tiles = ()
+        b_scales = ()
+        for step in gl.static_range(ROUNDS):
+            for tile in gl.static_range(TILES):
+                b_group = (pid_n * TILES + tile) * (BLOCK_N // 16) + column // 16
+                if BLOCK_N == 16:
+                    s_group = (pid_n * TILES + tile) // 2 + index1(1, b_word_layout)
+                    s_shift = s_step % 2 * 16 + (pid_n * TILES + tile) % 2 * 8
+                else:
+                    s_group = (pid_n * TILES + tile) * B_GROUPS + index1(B_GROUPS, b_word_layout)
+                    s_shift = s_step % 2 * 16
+                if N % WIDTH != 0:
+                    b_group = gl.minimum(b_group, N // 16 - 1)
+                    s_group = gl.minimum(s_group, N // 32 - 1)
+                offset = b_group * (8 * K) + (k_byte // 16) * 256 + (column % 16) * 16 + k_byte % 16
+                b_tiles = b_tiles + (
+                    load_part(b_ptr, offset, k_byte, K // 2, step * (ROUND // 2), 16, ROUND // 2, CACHE),
+                )
+                scales = load_scale_words(
+                    b_scale_ptr.to(gl.pointer_type(gl.int32), bitcast=True),
+                    s_group * (K // 4) + s_step // 2 * 64 + index2(64, b_word_layout),
+                    s_column,
+                    s_shift,
+                    K,
+                    step * (ROUND // 32),
+                    ROUND // 32,
+                    STEP_K,
+                    WAVES,
+                    BLOCK_N,
+                )
+                b_scales = b_scales + (gl.convert_layout(scales, b_scale_layout),)
+
+        call = gl.load(begun_ptr) // WORKGROUPS + 1
+        if rank < PARTS:
+            quantize_part(pairs, a_q_ptr, a_scale_ptr, rank, pid_m * BLOCK_M, K, PART_K, WAVES, AMAX)
+            gl.store(flags_ptr + rank, stores_are_done(call))
+        looks = 0
+        missing = flags_missing(flags_ptr, call, PARTS, WAVES)
+        while (missing > 0) & (looks < PATIENCE):
+            missing = flags_missing(flags_ptr, call, PARTS, WAVES)
+            looks += 1
+        if missing > 0:
+            for part in range(PARTS):
+                pairs = load_part_of_a(a_ptr, part, pid_m * BLOCK_M, PARTS, M, K, PART_K, WAVES)
+                quantize_part(pairs, a_q_ptr, a_scale_ptr, part, pid_m * BLOCK_M, K, PART_K, WAVES, AMAX)
+            missing = stores_are_done(missing)
+        gl.atomic_add(begun_ptr, 1, sem="relaxed", scope="gpu")
+
+        k_byte = index0(WAVES, a_layout) * (STEP_K // 2) + index2(STEP_K // 2, a_layout)
+        row = pid_m * BLOCK_M + index1(BLOCK_M, a_layout)
+        s_step = index0(WAVES, a_word_layout) * (STEP_K // 128)
+        s_column = s_step * 4 + index2(64, a_word_layout) // 16
+        if BLOCK_M == 16:
+            s_group = pid_m // 2 + index1(1, a_word_layout)
+            s_shift = s_step % 2 * 16 + pid_m % 2 * 8
+        else:
+            s_group = pid_m * A_GROUPS + index1(A_GROUPS, a_word_layout)
+            s_shift = s_step % 2 * 16
+        offset = row // 16 * (8 * K) + (k_byte // 16) * 256 + (row % 16) * 16 + k_byte % 16
+        a_tiles = ()
+        a_words = ()
+        for step in gl.static_range(ROUNDS):
+            a_tiles = a_tiles + (
+                load_part(a_q_ptr, offset, k_byte, K // 2, step * (ROUND // 2), 16, ROUND // 2, ""),
+            )
+            a_words = a_words + (
+                load_part(
+                    a_scale_ptr.to(gl.pointer_type(gl.int32), bitcast=True),
+                    s_group * (K // 4) + s_step // 2 * 64 + index2(64, a_word_layout),
+                    s_column,
+                    K // 32,
+                    step * (ROUND // 32),
+                    8,
+                    ROUND // 32,
+                    "",
+                ),
+            )
+        a_scales = ()
+        for step in gl.static_range(ROUNDS):
+            scales = words_to_scales(behind_all_loads(a_words[step]) >> s_shift, STEP_K, WAVES, BLOCK_M)
+            a_scales = a_scales + (gl.convert_layout(scales, a_scale_layout),)
+
+        SIZE: gl.constexpr = BLOCK_M * BLOCK_N
+        sum_layout: gl.constexpr = gl.BlockedLayout(
+            [WAVES, min(max(SIZE // (64 * WAVES), 1), 4)], [1, 64], [1, WAVES], [1, 0]
+        )
+        shared: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, order=[1, 0])
+        memories = ()
+        for tile in gl.static_range(TILES):
+            total = gl.zeros([WAVES, BLOCK_M, BLOCK_N], gl.float32, mma)
+            for step in gl.static_range(ROUNDS):
+                total = mfma_scaled(
+                    a_tiles[step],
+                    a_scales[step],
+                    "e2m1",
+                    b_tiles[step * TILES + tile],
+                    b_scales[step * TILES + tile],
+                    "e2m1",
+                    total,
+                )
+            memories = memories + (
+                gl.allocate_shared_memory(
+                    gl.float32, [WAVES, SIZE], shared, lane_order(total, WAVES, BLOCK_M, BLOCK_N)
+                ),
+            )
+        place = gl.arange(0, SIZE, gl.SliceLayout(0, sum_layout))
+        for tile in gl.static_range(TILES):
+            total = gl.sum(memories[tile].load(sum_layout), axis=0)
+            store_tile(
+                out_ptr,
+                total.to(gl.bfloat16),
+                place,
+                pid_m * BLOCK_M,
+                (pid_n * TILES + tile) * BLOCK_N,
+                M,
+                N,
+                BLOCK_N,
+                M % BLOCK_M != 0 or N % WIDTH != 0,
+            )
