@@ -17,7 +17,7 @@ from mxfp4lab.config import GemmConfig
 from mxfp4lab.export import export_submission, lint_source, read_picks
 from mxfp4lab.export.fold import Folder
 from mxfp4lab.export.formulas import Observation, find_formula
-from mxfp4lab.export.layout import break_line, function_text
+from mxfp4lab.export.layout import formatted, function_text
 from mxfp4lab.export.recipe import Pick, build_recipe
 from mxfp4lab.harness import check_submission
 from mxfp4lab.harness.cases import Log
@@ -73,7 +73,7 @@ def test_a_number_without_a_formula_has_none() -> None:
 
 def folded(environments: list[dict]) -> str:
     folder = Folder([(folding_kernels.entry, environments)])
-    return "\n\n".join(function_text(item.node) for item in folder.functions())
+    return formatted("\n\n".join(function_text(item.node) for item in folder.functions()))
 
 
 def test_branches_that_no_config_takes_are_gone_and_comments_stay() -> None:
@@ -83,7 +83,7 @@ def test_branches_that_no_config_takes_are_gone_and_comments_stay() -> None:
         ("shifted", "x"), ("entry", "x_ptr, out_ptr, n, BLOCK: tl.constexpr, MASK: tl.constexpr")
     ]  # fmt: skip
     assert "# Seven is added." in text and "# The mask is for the last program." in text
-    assert '"""One program: BLOCK elements. Without a scale."""' in text
+    assert '"""One program: BLOCK elements.\n\n    Without a scale.\n    """' in text
     for gone in ("UNUSED", "SCALED", "other=1.0", "same(", "to(tl.int64)", "part", "unread", "wide", "SPLIT", "MODE"):
         assert gone not in text, gone
     assert "if MASK:" in text and "else:" in text
@@ -104,11 +104,13 @@ def test_a_split_of_one_everywhere_leaves_no_trace() -> None:
     assert "program_id(1)" not in text and "SPLIT" not in text and "shifted" not in text
 
 
-def test_long_lines_are_broken_inside_their_widest_bracket() -> None:
-    line = "    call(" + ", ".join(f"argument_{i}=value[{i}, 0]" for i in range(12)) + ")"
-    broken = break_line(line)
-    assert all(len(part) <= 120 for part in broken) and len(broken) > 2
-    assert ast.dump(ast.parse("\n".join(broken).strip())) == ast.dump(ast.parse(line.strip()))
+def test_an_exported_file_is_laid_out_as_ruff_does_it() -> None:
+    text = "import torch\nimport os\ndef f(a,b,):\n    return g(" + ", ".join(f"arg_{i}" for i in range(30)) + ")\n"
+    laid_out = formatted(text + "TABLE = dict(a=1,   b=2)  # fmt: skip\n")
+    assert laid_out.startswith("import os\n\nimport torch\n\n\ndef f(a, b):\n    return g(\n        arg_0,\n")
+    assert "dict(a=1,   b=2)" in laid_out
+    with pytest.raises(ValueError, match="ruff, which lays out exported files, failed"):
+        formatted("def f(:\n")
 
 
 # the recipe and the file ----------------------------------------------------------------------------------------------

@@ -17,47 +17,19 @@ import ast
 from dataclasses import dataclass, field
 
 from mxfp4lab.export.findings import Finding, error
-
-_DESCRIBES = {"shape", "dtype", "device", "ndim", "layout", "is_cuda", "itemsize", "requires_grad", "is_cpu", "names"}
-_DESCRIBING_CALLS = {
-    "size", "dim", "numel", "stride", "element_size", "is_contiguous", "nelement", "get_device", "storage_offset",
-    "data_ptr", "untyped_storage", "type", "is_floating_point",
-}  # fmt: skip
-_FRESH = {
-    "empty", "zeros", "ones", "full", "empty_like", "zeros_like", "ones_like", "full_like", "new_empty", "new_zeros",
-    "new_ones", "new_full", "empty_strided", "isinstance", "len", "id", "hasattr", "type", "callable", "range", "print",
-    "format", "repr", "str",
-}  # fmt: skip
-_SAME_MEMORY = {
-    "view", "reshape", "t", "transpose", "permute", "squeeze", "unsqueeze", "narrow", "detach", "contiguous", "select",
-    "as_strided", "view_as", "flatten", "expand", "copy_", "zero_", "fill_", "add_", "mul_", "resize_", "data",
-}  # fmt: skip
-_LOOKUPS = {"get", "setdefault", "pop", "popitem"}
-_STORES = {"append", "add", "setdefault", "update", "extend", "insert", "appendleft", "__setitem__"}
-_BACKGROUND_CALLS = {"Thread", "Process", "Timer", "submit", "apply_async", "run_in_executor", "create_task"}
-_CACHING = {"cache", "lru_cache", "functools.cache", "functools.lru_cache", "cached", "memoize", "cachetools.cached"}
-
-
-@dataclass(frozen=True)
-class Value:
-    """What is known of an expression.
-
-    Attributes:
-        computed: depends on tensor contents; kept: lives on after the call; address: is or holds an address or id.
-        parameters: positions of the function's parameters whose memory it may be.
-    """
-
-    computed: bool = False
-    kept: bool = False
-    address: bool = False
-    parameters: frozenset[int] = frozenset()
-
-    def __or__(self, other: Value) -> Value:
-        return Value(self.computed or other.computed, self.kept or other.kept, self.address or other.address,
-                     self.parameters | other.parameters)  # fmt: skip
-
-
-NOTHING = Value()
+from mxfp4lab.export.values import (
+    BACKGROUND_CALLS,
+    CACHING,
+    DESCRIBES,
+    DESCRIBING_CALLS,
+    FRESH,
+    LOOKUPS,
+    NOTHING,
+    SAME_MEMORY,
+    STORES,
+    Value,
+    dotted,
+)
 
 
 @dataclass
@@ -124,7 +96,7 @@ class Flow:
                     kernels.add(node.name)
                     continue
                 arguments = [*node.args.posonlyargs, *node.args.args]
-                item = _Function(node, [a.arg for a in arguments], cached=bool(decorators & _CACHING))
+                item = _Function(node, [a.arg for a in arguments], cached=bool(decorators & CACHING))
                 for argument, default in zip(arguments[::-1], node.args.defaults[::-1], strict=False):
                     if isinstance(default, (ast.Dict, ast.List, ast.Set, ast.DictComp, ast.ListComp)) or (
                         isinstance(default, ast.Call) and dotted(default.func) in ("dict", "list", "set")
@@ -143,16 +115,6 @@ class Flow:
         self._findings.add(error(line, rule, message))
 
     report = _report
-
-
-def dotted(node: ast.AST) -> str:
-    """`torch.cuda.Event` for the expression of that name, else ""."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        base = dotted(node.value)
-        return f"{base}.{node.attr}" if base else ""
-    return ""
 
 
 class _Body:
@@ -272,7 +234,7 @@ class _Body:
             return Value(kept=True) if self._flow.is_module_name(node.id) else NOTHING
         if isinstance(node, ast.Attribute):
             owner = self._value(node.value)
-            if node.attr in _DESCRIBES:
+            if node.attr in DESCRIBES:
                 return NOTHING
             if dotted(node).split(".")[0] in ("self", "cls"):
                 return Value(kept=True)
@@ -349,7 +311,7 @@ class _Body:
         everything = NOTHING
         for value in [*arguments, *named.values()]:
             everything = everything | value
-        if last in _BACKGROUND_CALLS and everything.computed:
+        if last in BACKGROUND_CALLS and everything.computed:
             said = f"{last} hands the inputs to another thread or process: C must be computed inside the timed call"
             self._flow.report(node.lineno, "outside-call", said)
         if isinstance(node.func, ast.Name) and self._flow.function(node.func.id) is not None:
@@ -359,18 +321,18 @@ class _Body:
             lives_on = self._outlives(node.func.value)
             if last in ("data_ptr", "storage_ptr"):
                 return Value(address=True)
-            if last in _DESCRIBING_CALLS:
+            if last in DESCRIBING_CALLS:
                 return NOTHING
-            if lives_on and last in _LOOKUPS and node.args:
+            if lives_on and last in LOOKUPS and node.args:
                 self._look_up(node.lineno, node.args[0])
-            if lives_on and last in _STORES and node.args:
+            if lives_on and last in STORES and node.args:
                 self._look_up(node.lineno, node.args[0]) if last in ("setdefault", "__setitem__") else None
                 self._keep(node.lineno, dotted(node.func.value) or "a container", everything, node.args[-1])
-            if lives_on and last in _LOOKUPS:
+            if lives_on and last in LOOKUPS:
                 return Value(kept=True, computed=False)
-            if last in _SAME_MEMORY:
+            if last in SAME_MEMORY:
                 return owner | Value(computed=everything.computed)
-            if last in _FRESH:
+            if last in FRESH:
                 return NOTHING
             if last == "clone":
                 return Value(computed=owner.computed)
@@ -380,7 +342,7 @@ class _Body:
             return Value(computed=everything.computed)
         if name == "id":
             return Value(address=bool(node.args) and arguments[0].computed)
-        if last in _FRESH:
+        if last in FRESH:
             return NOTHING
         if last in (
             "tuple",
@@ -405,13 +367,13 @@ class _Body:
     ) -> Value:
         """A call of one of the file's functions: its parameters learn, its return value is known."""
         given: dict[str, Value] = {}
-        starred = any(isinstance(a, ast.Starred) for a in node.args)
+        starred = next((i for i, a in enumerate(node.args) if isinstance(a, ast.Starred)), len(node.args))
         for position, value in enumerate(arguments):
-            if position < len(function.parameters) and not starred:
-                given[function.parameters[position]] = value
-            elif starred:
-                for parameter in function.parameters[position:]:
-                    given[parameter] = given.get(parameter, NOTHING) | value
+            taken = (
+                function.parameters[position : position + 1] if position < starred else function.parameters[starred:]
+            )
+            for parameter in taken:
+                given[parameter] = given.get(parameter, NOTHING) | value
         given |= {k: v for k, v in named.items() if k in function.parameters}
         for name, value in given.items():
             position = function.parameters.index(name)

@@ -7,19 +7,22 @@ never reached, writes constants that never change as literals, and keeps the com
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import libcst as cst
 import libcst.matchers as m
 
-from mxfp4lab.export.evaluate import UNKNOWN, evaluate, literal
-from mxfp4lab.export.merge import bind, is_docstring, merge
-from mxfp4lab.export.reach import Constants, Walker, assigned_once, bind_locals, partition
+from mxfp4lab.export.evaluate import UNKNOWN
+from mxfp4lab.export.merge import bind, merge
+from mxfp4lab.export.prose import is_docstring, trimmed
+from mxfp4lab.export.reach import Constants, Walker
+from mxfp4lab.export.rewrite import CallTrimmer, Rewriter, without_parameters
 from mxfp4lab.export.sources import Source, is_kernel, source_of
-from mxfp4lab.export.tidy import drop_unused, inline_trivial, simplified, single_assignments
-from mxfp4lab.export.walk import names
+from mxfp4lab.export.tidy import drop_unused, forwarded, inline_trivial, single_assignments
+from mxfp4lab.export.unroll import unrolled
+from mxfp4lab.export.walk import names, names_bound
 
 
 def stays_a_parameter(name: str, value: object) -> bool:
@@ -38,12 +41,14 @@ class Function:
         environments: every combination of known constants with which it is entered.
         folded: parameters that always have one value and are written out.
         is_entry: launched from the host: its parameters are also the host's business.
+        described: names that its docstring and comments may speak of, from before anything was folded.
     """
 
     function: Any
     source: Source
     node: cst.FunctionDef
     is_entry: bool
+    described: set[str]
     environments: list[Constants] = field(default_factory=list)
     folded: Constants = field(default_factory=dict)
 
@@ -73,8 +78,9 @@ class Folder:
         for item in self._functions.values():
             item.folded = self._constant(item)
         for item in self._functions.values():
-            item.node = _Rewriter(self, item).rewrite()
+            item.node = Rewriter(self, item).rewrite()
         self._tidy()
+        self._trim()
 
     def functions(self) -> list[Function]:
         """Helpers before the kernels that call them, in the order of their modules."""
@@ -113,16 +119,18 @@ class Folder:
     def _entry(function: Any) -> Function:
         """A kernel; one whose body is a single call of another takes over that one's body."""
         source = source_of(function)
-        node, docstring = source.node, source.node.get_docstring()
+        node = source.node
+        described = names_bound(node)
         body = [s for s in node.body.body if not is_docstring(s)]
         if len(body) == 1 and m.matches(body[0], m.SimpleStatementLine(body=[m.Expr(value=m.Call(func=m.Name()))])):
             call = body[0].body[0].value
             target = source.globals.get(call.func.value)
             if is_kernel(target):
                 inner = source_of(target)
-                node = merge(node, docstring, inner.node, bind(inner.node, call))
+                node = merge(node, inner.node, bind(inner.node, call))
+                described |= names_bound(inner.node)
                 source = Source(source.key, source.node, inner.module, source.position, inner.globals)
-        return Function(function, source, node, True)
+        return Function(function, source, node, True, described)
 
     def _discover(self) -> None:
         """Follow the constants of the entries into every helper, until nothing new is entered."""
@@ -133,7 +141,9 @@ class Folder:
                 source = source_of(target)
                 helper = self._functions.get(source.key)
                 if helper is None:
-                    helper = self._functions[source.key] = Function(target, source, source.node, False)
+                    helper = self._functions[source.key] = Function(
+                        target, source, source.node, False, names_bound(source.node)
+                    )
                 new = [e for e in environments if e not in helper.environments]
                 if new:
                     helper.environments += new
@@ -159,7 +169,7 @@ class Folder:
         while True:
             before = {key: item.node for key, item in self._functions.items()}
             for item in self._functions.values():
-                item.node = drop_unused(single_assignments(item.node))
+                item.node = drop_unused(forwarded(single_assignments(unrolled(item.node))))
             live = self.functions()
             trivial = {}
             for item in live:
@@ -170,9 +180,9 @@ class Folder:
                 mentioned = set(names(item.node.body))
                 unused[item.name] = [i for i, name in enumerate(item.parameters()) if name not in mentioned]
             for item in live:
-                item.node = item.node.visit(_CallTrimmer(self, item, unused, trivial))
+                item.node = item.node.visit(CallTrimmer(self, item, unused, trivial))
             for item in live:
-                item.node = _without_parameters(item.node, unused[item.name])
+                item.node = without_parameters(item.node, unused[item.name])
             for key, item in list(self._functions.items()):
                 if item not in live:
                     del self._functions[key]
@@ -180,208 +190,21 @@ class Folder:
                    for key, item in self._functions.items()):  # fmt: skip
                 return
 
-
-def _without_parameters(node: cst.FunctionDef, positions: Sequence[int]) -> cst.FunctionDef:
-    if not positions:
-        return node
-    kept = [p for i, p in enumerate(node.params.params) if i not in positions]
-    return node.with_changes(params=node.params.with_changes(params=kept))
-
-
-class _Rewriter:
-    """Writes one function anew: reachable statements only, constants as literals."""
-
-    def __init__(self, folder: Folder, item: Function) -> None:
-        self._folder, self._item = folder, item
-        self._once = assigned_once(item.node)
-
-    def rewrite(self) -> cst.FunctionDef:
-        node = self._item.node
-        environments = [dict(e) for e in self._item.environments] or [{}]
-        body = self._block(node.body.body, environments)
-        node = node.with_changes(body=node.body.with_changes(body=body or [cst.parse_statement("pass")]))
-        folded = [i for i, p in enumerate(node.params.params) if p.name.value in self._item.folded]
-        return _without_parameters(node, folded)
-
-    def _block(self, statements: Sequence[cst.BaseStatement], environments: list[Constants]) -> list[cst.BaseStatement]:
-        written: list[cst.BaseStatement] = []
-        for statement in statements:
-            if isinstance(statement, cst.If):
-                written += self._if(statement, environments)
-            elif isinstance(statement, (cst.For, cst.While, cst.With)):
-                body = self._block(statement.body.body, environments)
-                header = self._expression(statement.with_changes(body=cst.IndentedBlock([])), environments)
-                written.append(header.with_changes(body=statement.body.with_changes(body=body)))
-            elif isinstance(statement, cst.SimpleStatementLine):
-                written.append(self._expression(statement, environments))
-                bind_locals(statement, environments, self._once)
-            else:
-                written.append(statement)
-            if isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[-1], cst.Return):
-                break
-            if isinstance(statement, cst.If) and written and _returns(written[-1]):
-                break
-        return written
-
-    def _if(self, node: cst.If, environments: list[Constants]) -> list[cst.BaseStatement]:
-        taken, skipped, decided = partition(node.test, environments)
-        if decided and not skipped:
-            return _lead(self._block(node.body.body, environments), node.leading_lines)
-        if decided and not taken:
-            return _lead(self._else(node.orelse, environments), _comments_of(node.orelse, node.leading_lines))
-        test = self._expression(node.test, environments)
-        body = self._block(node.body.body, [dict(e) for e in taken])
-        orelse = self._else(node.orelse, [dict(e) for e in skipped])
-        if not body and not orelse:
-            return []
-        node = node.with_changes(test=test, body=node.body.with_changes(body=body or [cst.parse_statement("pass")]))
-        if not orelse:
-            return [node.with_changes(orelse=None)]
-        if len(orelse) == 1 and isinstance(orelse[0], cst.If):
-            return [node.with_changes(orelse=orelse[0])]
-        before = node.orelse if isinstance(node.orelse, cst.Else) else cst.Else(cst.IndentedBlock([]))
-        return [node.with_changes(orelse=before.with_changes(body=cst.IndentedBlock(orelse)))]
-
-    def _else(self, node: cst.If | cst.Else | None, environments: list[Constants]) -> list[cst.BaseStatement]:
-        if node is None or not environments:
-            return []
-        if isinstance(node, cst.If):
-            return self._if(node, environments)
-        return self._block(node.body.body, environments)
-
-    def _expression(self, node: Any, environments: list[Constants]) -> Any:
-        return node.visit(_ExpressionFolder(self._folder, self._item, environments))
+    def _trim(self) -> None:
+        """What folding took away is not spoken of any more."""
+        live = self.functions()
+        present = {item.name for item in live}
+        for item in live:
+            helpers = {name for name, target in item.source.globals.items() if is_kernel(target)}
+            gone = item.described - names_bound(item.node)
+            item.node = trimmed(item.node, gone | (helpers - present), _numbers(item, gone))
 
 
-def _returns(statement: cst.BaseStatement) -> bool:
-    return isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[-1], cst.Return)
-
-
-def _comments_of(orelse: cst.If | cst.Else | None, fallback: Sequence[cst.EmptyLine]) -> Sequence[cst.EmptyLine]:
-    """A comment above `if` says what the whole is about: it goes with whichever branch stays."""
-    own = [] if orelse is None else list(orelse.leading_lines)
-    return [*fallback, *own]
-
-
-def _lead(statements: list[cst.BaseStatement], lines: Sequence[cst.EmptyLine]) -> list[cst.BaseStatement]:
-    if not statements or not lines:
-        return statements
-    first = statements[0]
-    return [first.with_changes(leading_lines=[*lines, *first.leading_lines]), *statements[1:]]
-
-
-class _ExpressionFolder(cst.CSTTransformer):
-    """Constants as literals, decided operands gone, arguments of folded parameters dropped."""
-
-    def __init__(self, folder: Folder, item: Function, environments: list[Constants]) -> None:
-        super().__init__()
-        self._folder, self._item, self._environments = folder, item, environments
-
-    def _always(self, node: cst.BaseExpression) -> object:
-        values = [evaluate(node, e) for e in self._environments]
-        if any(v is UNKNOWN for v in values):
-            return UNKNOWN
-        same = all(type(v) is type(values[0]) and v == values[0] for v in values)
-        return values[0] if same else UNKNOWN
-
-    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
-        if original_node.value in self._item.folded:
-            return literal(self._item.folded[original_node.value])
-        return updated_node
-
-    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.Attribute:
-        return updated_node.with_changes(attr=original_node.attr)
-
-    def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
-        return updated_node.with_changes(keyword=original_node.keyword)
-
-    def leave_BooleanOperation(
-        self, original_node: cst.BooleanOperation, updated_node: cst.BooleanOperation
-    ) -> cst.BaseExpression:
-        whole = self._always(original_node)
-        if whole is not UNKNOWN:
-            return literal(whole)
-        left, right = self._always(original_node.left), self._always(original_node.right)
-        conjunction = isinstance(original_node.operator, cst.And)
-        if left is not UNKNOWN and bool(left) is conjunction:
-            return updated_node.right
-        if isinstance(right, bool) and right is conjunction:
-            return updated_node.left
-        return updated_node
-
-    def leave_UnaryOperation(
-        self, original_node: cst.UnaryOperation, updated_node: cst.UnaryOperation
-    ) -> cst.BaseExpression:
-        value = self._always(original_node) if isinstance(original_node.operator, cst.Not) else UNKNOWN
-        return updated_node if value is UNKNOWN else literal(value)
-
-    def leave_IfExp(self, original_node: cst.IfExp, updated_node: cst.IfExp) -> cst.BaseExpression:
-        value = self._always(original_node.test)
-        if value is UNKNOWN:
-            return updated_node
-        return updated_node.body if value else updated_node.orelse
-
-    def leave_BinaryOperation(
-        self, original_node: cst.BinaryOperation, updated_node: cst.BinaryOperation
-    ) -> cst.BaseExpression:
-        return simplified(updated_node)
-
-    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
-        if not isinstance(original_node.func, cst.Name):
-            kept = [a for a in updated_node.args if not _says_nothing(a)]
-            return updated_node if len(kept) == len(updated_node.args) else _with_arguments(updated_node, kept)
-        helper = self._folder.lookup(self._item, original_node.func.value)
-        if helper is None or not helper.folded:
-            return updated_node
-        names = [p.name.value for p in helper.source.node.params.params]
-        kept = []
-        for position, argument in enumerate(updated_node.args):
-            name = argument.keyword.value if argument.keyword else names[position]
-            if name not in helper.folded:
-                kept.append(argument)
-        return _with_arguments(updated_node, kept)
-
-
-def _says_nothing(argument: cst.Arg) -> bool:
-    """`cache_modifier=""` is what a load does anyway."""
-    return (
-        argument.keyword is not None
-        and argument.keyword.value == "cache_modifier"
-        and m.matches(argument.value, m.SimpleString(value='""') | m.SimpleString(value="''"))
-    )
-
-
-def _with_arguments(call: cst.Call, arguments: Sequence[cst.Arg]) -> cst.Call:
-    """A call with other arguments, on one line; a long line is broken afterwards."""
-    comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-    plain = [a.with_changes(comma=comma, whitespace_after_arg=cst.SimpleWhitespace("")) for a in arguments]
-    if plain:
-        plain[-1] = plain[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
-    return call.with_changes(args=plain, whitespace_before_args=cst.SimpleWhitespace(""))
-
-
-class _CallTrimmer(cst.CSTTransformer):
-    """Drops arguments that a helper no longer takes; replaces calls of helpers that only hand back an argument."""
-
-    def __init__(
-        self, folder: Folder, item: Function, unused: Mapping[str, Sequence[int]], trivial: Mapping[str, int]
-    ) -> None:
-        super().__init__()
-        self._folder, self._item, self._unused, self._trivial = folder, item, unused, trivial
-
-    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        if not isinstance(original_node.func, cst.Name):
-            return updated_node
-        helper = self._folder.lookup(self._item, original_node.func.value)
-        if helper is None or helper.is_entry:
-            return updated_node
-        if helper.name in self._trivial:
-            return updated_node.args[self._trivial[helper.name]].value
-        positions = self._unused.get(helper.name, [])
-        if not positions:
-            return updated_node
-        names = helper.parameters()
-        gone = {names[i] for i in positions}
-        kept = [a for i, a in enumerate(updated_node.args)
-                if (a.keyword.value if a.keyword else names[i] if i < len(names) else None) not in gone]  # fmt: skip
-        return _with_arguments(updated_node, kept)
+def _numbers(item: Function, gone: set[str]) -> dict[str, int]:
+    """What each integer constant that is gone was wherever the function is entered."""
+    found = {}
+    for name in gone:
+        values = {e.get(name) if type(e.get(name)) is int else None for e in item.environments}
+        if len(values) == 1 and None not in values:
+            found[name] = values.pop()
+    return found

@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterator
 
 from mxfp4lab.export.findings import Finding, error, warning
-from mxfp4lab.export.flow import Flow, dotted
+from mxfp4lab.export.flow import Flow
 from mxfp4lab.export.spelling import disguises, server_refusals
+from mxfp4lab.export.values import dotted
 
 __all__ = ["lint_source", "server_refusals"]
 

@@ -16,10 +16,11 @@ from mxfp4lab.export.formulas import Formula, Observation, always_equal, find_fo
 from mxfp4lab.plan import CodeObjectLaunch, Plan, Ref, TritonLaunch, build_plan
 from mxfp4lab.shapes import Shape
 
-# Sizes with and without tails against every tile size, none a multiple of another's formula.
+# Sizes with and without tails against every tile size, M, N and K independently of each other, few rows and many.
 PROBE_SHAPES = tuple(Shape(*s) for s in (
     (1, 32, 64), (3, 96, 320), (4, 2880, 512), (8, 2112, 7168), (16, 3072, 1536), (33, 160, 192), (64, 7168, 2048),
     (100, 1056, 1088), (129, 544, 4160), (256, 2880, 512), (300, 416, 2112), (512, 4096, 8192), (1000, 1312, 960),
+    (128, 2048, 576), (256, 1120, 832), (200, 1024, 1024), (515, 4096, 704), (260, 2080, 2048),
 ))  # fmt: skip
 _COUNTS = ("split_k", "num_warps", "num_stages", "waves_per_eu")
 PREBUILT = "gemm_a4w4_asm"
@@ -200,7 +201,8 @@ class _Evidence:
             self._groups.setdefault(signature(own), []).append([own])
             return
         self._done.add((pick.variant, pick.config.config_id))
-        kind = (pick.variant, replace(pick.config, **{name: DEFAULTS[name] for name in (*_VARIED, *_COUNTS)}))
+        sizes = {name: DEFAULTS[name] for name in (*_VARIED, *_COUNTS)} | {"split_k": min(pick.config.split_k, 2)}
+        kind = (pick.variant, replace(pick.config, **sizes))
         neighbours = [] if kind in self._explored else _neighbours(pick.config)
         self._explored.add(kind)
         for config in [pick.config, *neighbours]:

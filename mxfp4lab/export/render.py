@@ -9,44 +9,55 @@ from typing import Any
 
 from mxfp4lab.export.fold import Folder
 from mxfp4lab.export.formulas import Formula
-from mxfp4lab.export.layout import break_line, function_text, names_in, statement_text
+from mxfp4lab.export.layout import formatted, function_text, names_in, statement_text
 from mxfp4lab.export.recipe import Recipe, Row, Step, Structure
 from mxfp4lab.export.sources import Definition, definitions_of, is_kernel
 from mxfp4lab.export.templates import (
     ADAPT,
-    ADAPT_CONVERT,
     AITER_CONFIG,
+    AMD_OPTIONS_LINE,
     CHOOSE,
     CUSTOM_KERNEL,
+    DROP_BOTH,
+    DROP_CONVERT,
+    DROP_OPTIONS,
+    FALLBACK,
+    ONE_WAY_KERNEL,
     WORKSPACE,
     WORKSPACE_FILLED,
 )
 
 HEADER = "#!POPCORN leaderboard amd-mxfp4-mm\n#!POPCORN gpu MI355X\n"
+OTHER_GPU_HEADER = "#!POPCORN leaderboard amd-mxfp4-mm\n# Written for {arch}: the leaderboard's own GPU is MI355X.\n"
 AMD_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim")
+_COMPILER_DEFAULTS = {"waves_per_eu": 0}
 SOFTWARE_CONVERT = "sw_bits"
 _TORCH_DTYPES = {"bf16": "torch.bfloat16", "u8": "torch.uint8", "f32": "torch.float32", "i32": "torch.int32"}
 _INPUTS = ("a", "b", "b_q", "b_shuffle", "b_scale_sh")
 
 
-def render(recipe: Recipe, about: str, knobs: Mapping[str, str] | None = None) -> str:
+def render(recipe: Recipe, about: str, knobs: Mapping[str, str] | None = None, arch: str = "gfx950") -> str:
     """The text of the file.
 
     Args:
         recipe: from `build_recipe`; more than one row for a shape makes the file choose among them at its first call.
         about: the docstring: what is in the file and where its configs come from.
         knobs: environment variables that the configs were chosen under, set before Triton is imported.
+        arch: the target that the configs are for.
     """
-    return _Writer(recipe).text(about, dict(knobs or {}))
+    return formatted(_Writer(recipe, arch).text(about, dict(knobs or {})))
 
 
 class _Writer:
-    def __init__(self, recipe: Recipe) -> None:
-        self._recipe = recipe
+    def __init__(self, recipe: Recipe, arch: str) -> None:
+        self._recipe, self._arch = recipe, arch
+        self._adapts = _runs_elsewhere(recipe)
+        self._usual = _usual_options(recipe)
         self._folder = Folder(self._entries())
         self._functions = self._folder.functions()
         self._by_name = {item.name: item for item in self._functions if item.is_entry}
         self._choosing = any(len(rows) > 1 for rows in recipe.rows.values())
+        self._one_way = len(recipe.structures) == 1 and not self._choosing
         self._names = _structure_names(recipe.structures)
 
     # kernels ----------------------------------------------------------------------------------------------------------
@@ -59,7 +70,7 @@ class _Writer:
                 if step.fn is None:
                     continue
                 environments = entries.setdefault(step.name, (step.fn, []))[1]
-                for environment in _environments(step, values):
+                for environment in _environments(step, values, self._adapts):
                     if environment not in environments:
                         environments.append(environment)
         return list(entries.values())
@@ -95,7 +106,7 @@ class _Writer:
         if step.fn is None:
             return [], {}
         parameters = self._by_name[step.name].parameters()
-        columns = [n for n in step.literals if n in parameters or n in step.options]
+        columns = [n for n in step.literals if n in parameters or (n in step.options and n not in self._usual)]
         return columns, {n: f for n, f in step.formulas.items() if n in parameters}
 
     def _named(self, structure: Structure, owner: int):
@@ -143,11 +154,7 @@ class _Writer:
         for index, step in enumerate(structure.steps):
             lines += self._launch_lines(structure, index, step)
         rows = f"{structure.output}[:M]" if structure.output_padded else structure.output
-        lines.append(f"    return {rows}")
-        broken: list[str] = []
-        for line in lines:
-            broken += break_line(line) if len(line) > 120 else [line]
-        return "\n".join(broken)
+        return "\n".join([*lines, f"    return {rows}"])
 
     def _launch_lines(self, structure: Structure, index: int, step: Step) -> list[str]:
         if step.fn is None:
@@ -161,8 +168,16 @@ class _Writer:
                      for name, value in step.args if name in taken]  # fmt: skip
         named = [f"{name}={self._expression(f, structure, index)}" for name, f in formulas.items()]
         grid_text = f"({', '.join(grid)}{',' if len(grid) == 1 else ''})"
-        call = ", ".join([*arguments, *named, f"**{step.label}"])
-        return [f"    grid = {grid_text}", f"    {step.name}[grid]({call})"]
+        constants = f"on_this_gpu({step.label})" if self._adapts and self._amd_columns([step]) else step.label
+        call = ", ".join([*arguments, *named, f"**{constants}"])
+        return [*self._stand_ins(structure, step), f"    grid = {grid_text}", f"    {step.name}[grid]({call})"]
+
+    @staticmethod
+    def _stand_ins(structure: Structure, step: Step) -> list[str]:
+        """A remark on pointers that a launch does not follow: the output is passed for each."""
+        given = [name for name, value in step.args if value == structure.output]
+        unused = [name for name in given if not name.startswith((structure.output, "out"))]
+        return [f"    # {' and '.join(unused)}: not used without a split, so that any pointer does."] if unused else []
 
     @staticmethod
     def _prebuilt_lines(structure: Structure, step: Step) -> list[str]:
@@ -184,17 +199,20 @@ class _Writer:
         for step, values in zip(structure.steps, row.values, strict=True):
             if step.fn is not None:
                 tables.append([f"{n}={_value(values[n])}" for n in _ordered(self._kept(step)[0], step.options)])
-        blank, name = " " * indent, self._names[row.structure]
-        plain = f"({name}, {', '.join('dict(' + ', '.join(table) + ')' for table in tables)})"
+        blank, name = " " * indent, [] if self._one_way else [self._names[row.structure]]
+        if self._one_way and len(tables) == 1:
+            return _filled(f"{blank}dict(", tables[0], ")")
+        plain = f"({', '.join([*name, *('dict(' + ', '.join(table) + ')' for table in tables)])})"
         if indent + len(plain) < 100:
             return [blank + plain]
-        lines = [f"{blank}(", f"{blank}    {name},"]
+        lines = [f"{blank}(", *(f"{blank}    {word}," for word in name)]
         for table in tables:
             lines += _filled(f"{blank}    dict(", table, "),")
         return [*lines, f"{blank})"]
 
     def _table_text(self) -> str:
-        lines = ["# (m, n, k): how it is launched, and the constants of each launch."]
+        said = "the constants of its launches" if self._one_way else "how it is launched, the constants of each launch"
+        lines = [f"# (M, N, K): {said}."]
         lines.append("CANDIDATES = {" if self._choosing else "CONFIGS = {")
         for shape, rows in self._recipe.rows.items():
             key = f"({shape.m}, {shape.n}, {shape.k})"
@@ -205,11 +223,12 @@ class _Writer:
                     lines += [*head, f"{last},"]
                 lines.append("    ],")
             else:
-                first, *rest = self._row_lines(rows[0], 4)
-                entry = [f"    {key}: {first.strip()}", *rest]
-                lines += [*entry[:-1], f"{entry[-1]},"]
+                lines += _after(f"    {key}: ", self._row_lines(rows[0], 4), ",")
         first, *rest = self._row_lines(self._recipe.default, 0)
-        return "\n".join([*lines, "}", "# Any other shape.", f"DEFAULT = {first}", *rest])
+        last = rest.pop() if rest else ""
+        default = [f"DEFAULT = {first}", *rest, last] if last else [f"DEFAULT = {first}"]
+        default[-1] += "  # fmt: skip" if last else ""
+        return "\n".join([*lines, "}  # fmt: skip", FALLBACK, *default])
 
     # the file ---------------------------------------------------------------------------------------------------------
 
@@ -217,9 +236,8 @@ class _Writer:
         """Everything, top to bottom."""
         has_workspace = any(s.workspaces for s in self._recipe.structures)
         filled = any(w.fill is not None for s in self._recipe.structures for w in s.workspaces)
-        adapts = self._adapts()
         uses_aiter = any(step.fn is None for s in self._recipe.structures for step in s.steps)
-        imports = ["import functools"] if adapts or uses_aiter else []
+        imports = ["import functools"] if self._adapts or uses_aiter else []
         imports += ["import os"] if knobs else []
         imports += ["import time"] if self._choosing else []
         standard = "\n".join(imports)
@@ -231,11 +249,10 @@ class _Writer:
                 "from aiter import dtypes",
                 "from aiter.ops.gemm_op_a4w4 import get_GEMM_config",
             ]
-        extra = "".join(f"{line}\n" for line in sorted(self.imports, key=lambda text: (text.startswith("from "), text)))
-        third = (
-            f"import torch\nimport triton\nimport triton.language as tl\n{extra}\nfrom task import input_t, output_t"
-        )
-        head = "\n\n".join(part for part in (f'{HEADER}"""{about.strip()}\n"""', standard, settings, third) if part)
+        common = ["import torch", "import triton", "import triton.language as tl", "from task import input_t, output_t"]
+        third = "\n".join([*common, *self.imports])
+        header = HEADER if self._arch == "gfx950" else OTHER_GPU_HEADER.format(arch=self._arch)
+        head = "\n\n".join(part for part in (f'{header}"""{about.strip()}\n"""', standard, settings, third) if part)
         parts = [head, kernels]
         if has_workspace:
             parts.append(WORKSPACE_FILLED if filled else WORKSPACE)
@@ -243,26 +260,28 @@ class _Writer:
             parts.append(AITER_CONFIG)
         parts += [self._structure_text(s, self._names[i]) for i, s in enumerate(self._recipe.structures)]
         parts.append(self._table_text())
-        if adapts:
+        if self._adapts:
             parts.append(self._adapt_text())
-        launch = "on_this_gpu" if adapts else ""
         if self._choosing:
-            rows = f"[{launch}(row) for row in CANDIDATES[shape]]" if launch else "CANDIDATES[shape]"
-            other = f"{launch}(DEFAULT)" if launch else "DEFAULT"
-            parts.append(CHOOSE.replace("@ROWS@", rows).replace("@DEFAULT@", other))
+            parts.append(CHOOSE)
+        elif self._one_way:
+            star = "*" if sum(step.fn is not None for step in self._recipe.structures[0].steps) > 1 else ""
+            parts.append(ONE_WAY_KERNEL.replace("@RUN@", self._names[0]).replace("@STAR@", star))
         else:
-            lookup = "CONFIGS.get((M, N, K), DEFAULT)"
-            parts.append(CUSTOM_KERNEL.replace("@ROW@", f"{launch}({lookup})" if launch else lookup))
+            parts.append(CUSTOM_KERNEL)
         return "\n\n\n".join(parts) + "\n"
 
-    def _adapts(self) -> bool:
-        """Is anything in the table gfx950's alone?"""
-        return any(name in AMD_OPTIONS or (name == "CONVERT" and str(values[name]).startswith("hw_"))
-                   for row in self._recipe.all_rows() for values in row.values for name in values)  # fmt: skip
-
     def _adapt_text(self) -> str:
-        converts = any("CONVERT" in item.parameters() for item in self._by_name.values())
-        return ADAPT.replace("@CONVERT@", ADAPT_CONVERT if converts else "")
+        columns = self._amd_columns([step for s in self._recipe.structures for step in s.steps])
+        options, converts = columns - {"CONVERT"}, "CONVERT" in columns
+        lacks = ["MI355X's compiler options"] * bool(options) + ["its conversion"] * converts
+        adapted = DROP_BOTH if options and converts else DROP_OPTIONS if options else DROP_CONVERT
+        said = ADAPT.replace("@LACKS@", f"others lack {' and '.join(lacks)}").replace("@ADAPTED@", adapted)
+        return f"{AMD_OPTIONS_LINE}\n\n\n{said}" if options else said.replace("lack its", "lack MI355X's")
+
+    def _amd_columns(self, steps: list[Step]) -> set[str]:
+        """Table columns of launches that other GPUs do not take."""
+        return {n for step in steps for n in self._kept(step)[0] if n in AMD_OPTIONS or n == "CONVERT"}
 
 
 def _ordered(columns: list[str], options: list[str]) -> list[str]:
@@ -284,16 +303,28 @@ def _filled(head: str, pieces: list[str], tail: str, width: int = 110) -> list[s
     return [*lines, current]
 
 
+def _after(head: str, lines: list[str], tail: str) -> list[str]:
+    """Lines of a value with its key before the first, those below moved along where they are aligned with it."""
+    first, *rest = lines
+    shift = " " * (len(head) - (len(first) - len(first.lstrip()))) if first.lstrip().startswith("dict(") else ""
+    made = [head + first.strip(), *(shift + line for line in rest)]
+    return [*made[:-1], made[-1] + tail]
+
+
 def _value(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
-def _environments(step: Step, values: Mapping[str, object]) -> list[dict[str, object]]:
-    """Constants of one row: what the table says, with every outcome of the conditions on the shape."""
+def _environments(step: Step, values: Mapping[str, object], adapts: bool) -> list[dict[str, object]]:
+    """Constants of one row: what the table says, with every outcome of the conditions on the shape.
+
+    Args:
+        adapts: the file also serves GPUs without the conversion instruction.
+    """
     known = {name: value for name, value in values.items() if name not in step.options}
     conditions = sorted({f.text for f in step.formulas.values() if " != " in f.text})
     converts = [{}]
-    if str(known.get("CONVERT", "")).startswith("hw_"):
+    if adapts and str(known.get("CONVERT", "")).startswith("hw_"):
         converts.append({"CONVERT": SOFTWARE_CONVERT})
     found = []
     for outcome in itertools.product((False, True), repeat=len(conditions)):
@@ -303,9 +334,31 @@ def _environments(step: Step, values: Mapping[str, object]) -> list[dict[str, ob
     return found
 
 
+def _runs_elsewhere(recipe: Recipe) -> bool:
+    """Does the file hold anything that is gfx950's alone, in kernels that run on other GPUs without it?"""
+    if any(step.fn is not None and "gluon" in type(step.fn).__module__ for s in recipe.structures for step in s.steps):
+        return False
+    return any(name in AMD_OPTIONS or (name == "CONVERT" and str(values[name]).startswith("hw_"))
+               for row in recipe.all_rows() for values in row.values for name in values)  # fmt: skip
+
+
+def _usual_options(recipe: Recipe) -> set[str]:
+    """Compiler options that every row leaves at the compiler's default: nobody would write them."""
+    said: dict[str, set[object]] = {}
+    for row in recipe.all_rows():
+        for step, values in zip(recipe.structures[row.structure].steps, row.values, strict=True):
+            for name in step.options:
+                said.setdefault(name, set()).add(values.get(name))
+    return {name for name, value in _COMPILER_DEFAULTS.items() if said.get(name) == {value}}
+
+
 def _structure_names(structures: list[Structure]) -> list[str]:
-    """`run_gemm`, `run_quantize_gemm_reduce`, ...: told apart by their kernels, else by a number."""
+    """`run_gemm`, `run_quantize_gemm_reduce`, ...: told apart by their kernels, their memory, else by a letter."""
     names = ["run_" + "_".join(step.label for step in s.steps) for s in structures]
     full = ["run_" + "_".join(step.name for step in s.steps) for s in structures]
-    chosen = [f if names.count(n) > 1 else n for n, f in zip(names, full, strict=True)]
-    return [n if chosen.count(n) == 1 else f"{n}_{chosen[: i + 1].count(n)}" for i, n in enumerate(chosen)]
+    if len({*zip(names, full, strict=True)}) == len({*full}):  # one label may stand for several kernels
+        names = [f if names.count(n) > 1 and full.count(f) == 1 else n for n, f in zip(names, full, strict=True)]
+    memory = ["_with_" + s.workspaces[0].name if s.workspaces else "" for s in structures]
+    chosen = [n + w if names.count(n) > 1 else n for n, w in zip(names, memory, strict=True)]
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    return [n if chosen.count(n) == 1 else f"{n}_{letters[chosen[:i].count(n) % 26]}" for i, n in enumerate(chosen)]

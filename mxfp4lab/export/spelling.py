@@ -16,6 +16,7 @@ import unicodedata
 from collections.abc import Iterator
 
 from mxfp4lab.export.findings import Finding, error
+from mxfp4lab.export.values import dotted
 
 WORD = "stream"
 _MAX_TEXT = 1 << 16
@@ -54,7 +55,7 @@ def disguises(tree: ast.Module, source: str) -> list[Finding]:
 
 
 def _computed_name(node: ast.Call, folder: _Folder) -> Iterator[Finding]:
-    name = _dotted(node.func)
+    name = dotted(node.func)
     if name in (
         "getattr",
         "setattr",
@@ -66,7 +67,7 @@ def _computed_name(node: ast.Call, folder: _Folder) -> Iterator[Finding]:
     ):
         position = 0 if "getter" in name or "caller" in name else 1
         if len(node.args) > position and folder.text(node.args[position]) is None:
-            target = _dotted(node.args[0]) if position else ""
+            target = dotted(node.args[0]) if position else ""
             if not position or target in _REFLECTED or target.split(".")[0] in ("torch", "triton"):
                 yield error(node.lineno, "computed-name", f"{name} with a computed name: write the attribute out")
     if name in ("eval", "exec", "compile", "__import__", "importlib.import_module", "import_module", "globals().get"):
@@ -77,25 +78,16 @@ def _computed_name(node: ast.Call, folder: _Folder) -> Iterator[Finding]:
 
 def _reflection(node: ast.AST) -> Iterator[Finding]:
     """Walking a module's names is how an attribute is reached without writing it."""
-    if isinstance(node, ast.Call) and _dotted(node.func) in ("vars", "dir", "inspect.getmembers") and node.args:
-        target = _dotted(node.args[0])
+    if isinstance(node, ast.Call) and dotted(node.func) in ("vars", "dir", "inspect.getmembers") and node.args:
+        target = dotted(node.args[0])
         if target in _REFLECTED or target.startswith(("torch.", "triton.")):
             yield error(
-                node.lineno, "computed-name", f"{_dotted(node.func)}({target}) reaches attributes without naming them"
+                node.lineno, "computed-name", f"{dotted(node.func)}({target}) reaches attributes without naming them"
             )
     if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute) and node.value.attr == "__dict__":
-        target = _dotted(node.value.value)
+        target = dotted(node.value.value)
         if target in _REFLECTED or target.startswith(("torch.", "triton.")):
             yield error(node.lineno, "computed-name", f"{target}.__dict__ reaches attributes without naming them")
-
-
-def _dotted(node: ast.AST) -> str:
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        base = _dotted(node.value)
-        return f"{base}.{node.attr}" if base else ""
-    return ""
 
 
 class _Unknown(Exception):
@@ -218,7 +210,7 @@ class _Folder:
         arguments = [
             self._value(a, scope) for a in node.args if not isinstance(a, ast.Name) or a.id not in ("chr", "str")
         ]
-        name = _dotted(node.func)
+        name = dotted(node.func)
         if name == "map" and node.args and isinstance(node.args[0], ast.Name) and node.args[0].id == "chr":
             return [chr(c) for c in arguments[0]]
         simple = {

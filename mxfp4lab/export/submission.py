@@ -76,7 +76,7 @@ def export_submission(
     )
     _require_plain(knobs or {}, evidence)
     recipe = build_recipe(chosen, fallback, arch)
-    text = render(recipe, _about(chosen, fallback, evidence), knobs)
+    text = render(recipe, _about(chosen, fallback, evidence), knobs, arch)
     refused = [finding for finding in lint_source(text) if finding.severity == "error"]
     if refused:
         raise ValueError("the exported file is refused: " + "; ".join(map(str, refused)))

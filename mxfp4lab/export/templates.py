@@ -37,38 +37,45 @@ def aiter_config(M, N, K):
         return "", 0
     return config["kernelName"], config["splitK"] or 0'''
 
+AMD_OPTIONS_LINE = 'AMD_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim")'
 ADAPT = '''\
-AMD_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim")
-
-
 @functools.cache
 def is_gfx950():
     return getattr(torch.cuda.get_device_properties(0), "gcnArchName", "").startswith("gfx950")
 
 
-def on_this_gpu(row):
-    """A line of the table as this GPU takes it: other GPUs lack MI355X's compiler options, and its conversion."""
+def on_this_gpu(constants):
+    """Constants of a launch as this GPU takes them: @LACKS@."""
     if is_gfx950():
-        return row
-    run, *launches = row
-    adapted = []
-    for constants in launches:
-        constants = {key: value for key, value in constants.items() if key not in AMD_OPTIONS}
-@CONVERT@        adapted.append(constants)
-    return (run, *adapted)'''
+        return constants
+@ADAPTED@'''
 
-ADAPT_CONVERT = """\
-        if "CONVERT" in constants:
-            constants["CONVERT"] = "sw_bits"  # the same bits without the conversion instruction
-"""
+DROP_OPTIONS = "    return {name: value for name, value in constants.items() if name not in AMD_OPTIONS}"
+DROP_BOTH = """\
+    adapted = {name: value for name, value in constants.items() if name not in AMD_OPTIONS}
+    if "CONVERT" in adapted:
+        adapted["CONVERT"] = "sw_bits"  # the same bits without the instruction
+    return adapted"""
+DROP_CONVERT = """\
+    return constants | {"CONVERT": "sw_bits"}  # the same bits without the instruction"""
+
+FALLBACK = """\
+# Any other shape with N a multiple of 32 and K of 64: right, but not tuned."""
 
 CUSTOM_KERNEL = '''\
 def custom_kernel(data: input_t) -> output_t:
     """C = quantize(A) @ dequantize(B).T in bf16; data is (A, B, B_q, B_shuffle, B_scale_sh)."""
     M, K = data[0].shape
     N = data[1].shape[0]
-    run, *constants = @ROW@
+    run, *constants = CONFIGS.get((M, N, K), DEFAULT)
     return run(data, M, N, K, *constants)'''
+
+ONE_WAY_KERNEL = '''\
+def custom_kernel(data: input_t) -> output_t:
+    """C = quantize(A) @ dequantize(B).T in bf16; data is (A, B, B_q, B_shuffle, B_scale_sh)."""
+    M, K = data[0].shape
+    N = data[1].shape[0]
+    return @RUN@(data, M, N, K, @STAR@CONFIGS.get((M, N, K), DEFAULT))'''
 
 CHOOSE = '''\
 CHOSEN = {}
@@ -82,7 +89,7 @@ def choose(shape, data):
 
     This runs once, inside the first call of the shape, which is checked and not timed.
     """
-    rows = @ROWS@
+    rows = CANDIDATES[shape]
     best, best_ms, expected = rows[0], float("inf"), None
     flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device=data[0].device)
     started = time.perf_counter()
@@ -120,6 +127,6 @@ def custom_kernel(data: input_t) -> output_t:
     N = data[1].shape[0]
     shape = (M, N, K)
     if shape not in CHOSEN:
-        CHOSEN[shape] = choose(shape, data) if shape in CANDIDATES else @DEFAULT@
+        CHOSEN[shape] = choose(shape, data) if shape in CANDIDATES else DEFAULT
     run, *constants = CHOSEN[shape]
     return run(data, M, N, K, *constants)'''

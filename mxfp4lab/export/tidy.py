@@ -8,6 +8,8 @@ from collections.abc import Mapping
 import libcst as cst
 import libcst.matchers as m
 
+from mxfp4lab.export.evaluate import evaluate
+from mxfp4lab.export.simplify import Substitute
 from mxfp4lab.export.walk import names, nodes, targets
 
 _KEPT_CALLS = (
@@ -43,6 +45,12 @@ def _has_effect(value: cst.BaseExpression) -> bool:
     return any(isinstance(call.func, cst.Attribute) and call.func.attr.value in _KEPT_CALLS for call in calls)
 
 
+def _assumes_nothing(part: cst.BaseSmallStatement) -> bool:
+    """Is it `assume(0 >= 0)`?"""
+    assume = m.Expr(value=m.Call(func=m.Attribute(attr=m.Name("assume")), args=[m.Arg()]))
+    return m.matches(part, assume) and evaluate(part.value.args[0].value, {}) is True
+
+
 class _Dropper(cst.CSTTransformer):
     def __init__(self, reads: Mapping[str, int]) -> None:
         super().__init__()
@@ -54,6 +62,8 @@ class _Dropper(cst.CSTTransformer):
         if len(updated_node.body) != 1:
             return updated_node
         part = updated_node.body[0]
+        if _assumes_nothing(part):
+            return cst.RemoveFromParent()
         if isinstance(part, cst.Assign):
             bound = [n for t in part.targets for n in targets(t.target)]
         elif isinstance(part, cst.AnnAssign) and part.value is not None:
@@ -76,69 +86,80 @@ class _Dropper(cst.CSTTransformer):
 
 
 def single_assignments(node: cst.FunctionDef) -> cst.FunctionDef:
-    """Write `x` where `y = x` or `y = 3` was said once and neither is ever assigned again."""
+    """Write `x` where `y = x` or `y = 3` was said and both keep their value wherever `y` is read."""
     counts: Counter[str] = Counter(p.name.value for p in node.params.params)
     for target in nodes(node.body, cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.For):
         counts.update(targets(target.target))
     reads = _reads(node)
+    settled = _settled(node, counts)
     changes: dict[str, cst.BaseExpression] = {}
-    for statement in nodes(node.body, cst.Assign):
-        target, value = statement.targets[0].target, statement.value
-        if len(statement.targets) != 1 or not isinstance(target, cst.Name) or counts[target.value] != 1:
+    for statement in nodes(node.body, cst.Assign, cst.AnnAssign):
+        target = statement.targets[0].target if isinstance(statement, cst.Assign) else statement.target
+        several = isinstance(statement, cst.Assign) and len(statement.targets) != 1
+        value = statement.value
+        if several or not isinstance(target, cst.Name) or counts[target.value] != 1 or value is None:
             continue
         name = target.value
-        alias = isinstance(value, cst.Name) and counts[value.value] == 1 and value.value not in changes
+        alias = isinstance(value, cst.Name) and value.value not in changes and (
+            counts[value.value] == 1 or name in settled)  # fmt: skip
         few = reads[name] <= 2 or m.matches(value, m.Integer(value="0"))
         small = isinstance(value, cst.Integer) and few and not _is_shadowing_use(node, name)
         if alias or small:
             changes[name] = value
-    return node.with_changes(body=node.body.visit(_Rename(changes))) if changes else node
+    return node.with_changes(body=node.body.visit(Substitute(changes))) if changes else node
+
+
+def _settled(node: cst.FunctionDef, counts: Mapping[str, int]) -> set[str]:
+    """Names of `y = x` outside of loops and branches, below the last of several assignments of `x`."""
+    found: dict[str, str] = {}
+    for statement in node.body.body:
+        bound = [n for t in nodes(statement, cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.For)
+                 for n in targets(t.target)]  # fmt: skip
+        found = {alias: name for alias, name in found.items() if name not in bound}
+        if m.matches(statement, m.SimpleStatementLine(body=[m.Assign(targets=[m.AssignTarget(m.Name())],
+                                                                     value=m.Name())])):  # fmt: skip
+            found[bound[0]] = statement.body[0].value.value
+    return {alias for alias, name in found.items() if counts[name] > 0}
+
+
+def forwarded(node: cst.FunctionDef) -> cst.FunctionDef:
+    """Write `y = e` for `x = e` and a `y = x` right below, where nothing else asks for `x`."""
+    mentions = Counter(names(node.body))
+    return node.with_changes(body=node.body.visit(_Forward(mentions)))
+
+
+class _Forward(cst.CSTTransformer):
+    def __init__(self, mentions: Mapping[str, int]) -> None:
+        super().__init__()
+        self._mentions = mentions
+
+    def leave_IndentedBlock(
+        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
+    ) -> cst.IndentedBlock:
+        kept: list[cst.BaseStatement] = []
+        assignment = m.SimpleStatementLine(body=[m.Assign(targets=[m.AssignTarget(m.Name())])])
+        for statement in updated_node.body:
+            above = kept[-1] if kept else None
+            if (
+                above is not None
+                and m.matches(above, assignment)
+                and m.matches(statement, assignment)
+                and isinstance(statement.body[0].value, cst.Name)
+                and above.body[0].targets[0].target.value == statement.body[0].value.value
+                and self._mentions[statement.body[0].value.value] == 2
+                and not any(line.comment for line in statement.leading_lines)
+            ):
+                part = above.body[0].with_changes(targets=statement.body[0].targets)
+                kept[-1] = above.with_changes(body=[part])
+            else:
+                kept.append(statement)
+        return updated_node.with_changes(body=kept)
 
 
 def _is_shadowing_use(node: cst.FunctionDef, name: str) -> bool:
     """Is something asked of the name that a plain number cannot answer (`x.to(...)`, `x[...]`)?"""
     asked = nodes(node.body, cst.Attribute, cst.Subscript)
     return any(isinstance(use.value, cst.Name) and use.value.value == name for use in asked)
-
-
-def simplified(node: cst.BinaryOperation) -> cst.BaseExpression:
-    """`x * 1`, `0 + x` and `0 * x` as they would be written."""
-    zero, one = m.Integer(value="0"), m.Integer(value="1")
-    if isinstance(node.operator, cst.Multiply):
-        if m.matches(node.right, one) or m.matches(node.left, zero):
-            return node.left
-        if m.matches(node.left, one) or m.matches(node.right, zero):
-            return node.right
-    if isinstance(node.operator, cst.Add):
-        if m.matches(node.right, zero):
-            return node.left
-        if m.matches(node.left, zero):
-            return node.right
-    return node
-
-
-class _Rename(cst.CSTTransformer):
-    def __init__(self, changes: Mapping[str, cst.BaseExpression]) -> None:
-        super().__init__()
-        self._changes = changes
-
-    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
-        value = self._changes.get(original_node.value)
-        return updated_node if value is None else value.deep_clone()
-
-    def leave_BinaryOperation(
-        self, original_node: cst.BinaryOperation, updated_node: cst.BinaryOperation
-    ) -> cst.BaseExpression:
-        return simplified(updated_node)
-
-    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.Attribute:
-        return updated_node.with_changes(attr=original_node.attr)
-
-    def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
-        return updated_node.with_changes(keyword=original_node.keyword)
-
-    def leave_AssignTarget(self, original_node: cst.AssignTarget, updated_node: cst.AssignTarget) -> cst.AssignTarget:
-        return original_node
 
 
 def inline_trivial(node: cst.FunctionDef) -> int | None:

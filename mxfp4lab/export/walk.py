@@ -51,3 +51,11 @@ def targets(target: cst.BaseExpression) -> list[str]:
     if isinstance(target, (cst.Tuple, cst.List)):
         return [name for element in target.elements for name in targets(element.value)]
     return []
+
+
+def names_bound(function: cst.FunctionDef) -> set[str]:
+    """Parameters of a function and everything assigned in it."""
+    found = {parameter.name.value for parameter in function.params.params}
+    for target in nodes(function.body, cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.For):
+        found.update(targets(target.target))
+    return found

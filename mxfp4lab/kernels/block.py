@@ -15,8 +15,9 @@ between a vector instruction that writes its operand and itself: the compiler co
 
 import triton.language as tl
 
-# amax in 28 instructions: the high halves as f32 magnitudes, three at a time (the low half only breaks ties); the low
-# halves by an unsigned and a signed maximum, of which one or the other is the largest magnitude, depending on signs.
+# A block's amax in 28 instructions: the high halves as f32 magnitudes, three at a time (the low half only breaks ties);
+# the low halves by an unsigned and a signed maximum, of which one or the other is the largest magnitude, depending on
+# signs.
 BLOCK_BY_MAX3 = tl.constexpr("""
 v_max3_f32 $0, |$6|, |$7|, |$8|
 v_max3_u16 $1, $6, $7, $8
@@ -72,9 +73,10 @@ v_cvt_scalef32_pk_fp4_bf16 $3, $21, $5 op_sel:[0,0,1,1]
 s_nop 1
 """)
 
-# amax in 18: bf16 bits order like f16 bits up to f16's infinity (2^121 as bf16), so packed f16 maxima and minima of
-# three do. A magnitude beyond that is a NaN to them, and the maximum keeps NaN: then the exact maxima above decide (one
-# branch that real data never takes). Below it nothing carries past exponent 254, which saves the last correction.
+# A block's amax in 18 instructions: bf16 bits order like f16 bits up to f16's infinity (2^121 as bf16), so packed f16
+# maxima and minima of three do. A magnitude beyond that is a NaN to them, and the maximum keeps NaN: then exact maxima
+# decide (one branch that real data never takes). Below it nothing carries past exponent 254, which saves the last
+# correction.
 BLOCK_BY_PACKED_MAX = tl.constexpr("""
 v_pk_maximum3_f16 $0, $6, $7, $8
 v_pk_minimum3_f16 $1, $6, $7, $8
@@ -154,5 +156,9 @@ v_lshrrev_b32 $4, 7, $4
 s_nop 1
 """)
 
+# Out: four words of eight e2m1, low nibble first; the scale byte; scratch, the scale in the exponent field of an f32.
+# In: the block, two bf16 a register, even k low.
 BLOCK_CONSTRAINTS = tl.constexpr("=&v,=&v,=&v,=&v,=&v,=&v" + ",v" * 16)
+# Out: four words of eight e2m1, low nibble first; the scale byte; scratch, the scale in the exponent field of an f32.
+# In: the block, two bf16 a register, even k low; 0xE0 (two exponents down, less the carry of rounding).
 BLOCK_CONSTRAINTS_PACKED = tl.constexpr("=&v,=&v,=&v,=&v,=&v,=&v" + ",v" * 16 + ",s,~{vcc}")

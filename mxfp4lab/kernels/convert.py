@@ -15,12 +15,12 @@ exponent the log2 is infinite and the clamp gives byte 254: the integer form has
 import triton
 import triton.language as tl
 
-# A mantissa of 1.75 and more carries into the exponent when this is added to the bits of an f32 ...
+# Added to the bits of an f32, this carries a mantissa of 1.75 and more into the exponent.
 EXPONENT_CARRY = tl.constexpr(0x200000)
-# ... and when this is added to the bits of a bf16.
+# Added to the bits of a bf16, this carries a mantissa of 1.75 and more into the exponent.
 EXPONENT_CARRY_BF16 = tl.constexpr(0x20)
 
-# One v_cvt_scalef32_pk_fp4_* writes one byte of its destination and keeps the others. Two such writes to one register
+# One v_cvt_scalef32_pk_fp4_f32 writes one byte of its destination and keeps the others. Two such writes to one register
 # back to back, or a read right behind one, need an independent instruction between (gfx950 forwarding hazard, which
 # the assembler does not fill inside inline assembly): two destinations are written alternately. The wait states at the
 # end also cover an MFMA that reads the result, which needs two after a vector instruction.
@@ -38,6 +38,10 @@ s_nop 1
 """)
 CVT_WORDS_F32_CONSTRAINTS = tl.constexpr("=&v,=&v" + ",v" * 18)
 
+# One v_cvt_scalef32_pk_fp4_bf16 turns a register of two bf16 into one byte of its destination and keeps the others. Two
+# destinations are written alternately: two writes to one register back to back need an independent instruction between
+# (gfx950 forwarding hazard, which the assembler does not fill inside inline assembly). The wait states at the end are
+# for an MFMA that reads the result.
 CVT_WORDS_BF16 = tl.constexpr("""
 v_cvt_scalef32_pk_fp4_bf16 $0, $2, $10
 v_cvt_scalef32_pk_fp4_bf16 $1, $3, $11
@@ -143,7 +147,7 @@ def quantize_tile(x, CONVERT: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.c
     """MXFP4 of a tile, blocks of 32 along K.
 
     Args:
-        x: ``[BLOCK_M, BLOCK_K]`` bf16; with ``CONVERT == "hw_bf16"`` ``[BLOCK_M, BLOCK_K // 2]`` int32, two bf16 each.
+        x: ``[BLOCK_M, BLOCK_K]`` bf16, or ``[BLOCK_M, BLOCK_K // 2]`` int32 of two bf16 each (for ``hw_bf16``).
 
     Returns:
         ``[BLOCK_M, BLOCK_K // 2]`` uint8, low nibble first, and the scale bytes ``[BLOCK_M, BLOCK_K // 32]`` uint8.

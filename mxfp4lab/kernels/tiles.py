@@ -23,7 +23,10 @@ def spread_over_xcds(pid, programs, XCDS: tl.constexpr):
 
 @triton.jit
 def tile_of_program(pid, tiles_m, tiles_n, GROUP_M: tl.constexpr):
-    """Tile (row, column) of a program: columns of GROUP_M row tiles after one another, so that they share B in L2."""
+    """Tile (row, column) of a program.
+
+    Row by row if GROUP_M is 1; else columns of GROUP_M row tiles after one another, so that they share B in L2.
+    """
     if GROUP_M == 1:
         return pid // tiles_n, pid % tiles_n
     else:
