@@ -24,7 +24,7 @@ $(VENV)/.aiter: $(VENV)/.ready
 setup: $(VENV)/.ready $(if $(AITER),$(VENV)/.aiter) ## make .venv (AITER=1: with AMD's amd-aiter wheel, 40 MB)
 
 lab: setup ## open the workbook in JupyterLab
-	$(BIN)/jupyter lab notebooks
+	$(BIN)/jupyter lab notebooks $(if $(filter 0,$(shell id -u)),--allow-root)
 
 tune: setup ## search one shape and export a verified submission: make tune SHAPE=64,7168,2048
 	@mkdir -p outputs
