@@ -229,7 +229,7 @@ def _check_cooperative(config: GemmConfig, shape: Shape, refuse: Refuse) -> None
         refuse("quant_block_k", f"must be 128 or more and divide K={shape.k} in cooperative variants")
     elif (parts := config.block_m // 16 * (shape.k // config.quant_block_k)) > 32:
         refuse("quant_block_k", f"must be larger: {parts} parts of A, one to each of an XCD's 32 workgroups at most")
-    width = config.block_n * config.tiles_n
+    width = max(config.block_n * config.tiles_n, 1)
     tiles = -(-(-(-shape.n // width)) // (8 // tiles_m))
     if tiles > 32:
         refuse("tiles_n", f"must be larger: {tiles} column tiles an XCD, one to each of its 32 workgroups at most")
