@@ -29,7 +29,7 @@ _NO_MATH = "mathjax_ignore tex2jax_ignore"
 _EDGE = "1px solid var(--jp-border-color2, rgba(128,128,128,.4))"
 
 
-_NUMERAL = re.compile(r"[-+]?\d[\d,]*(\.\d+)?([eE][-+]?\d+)?\s?%?")
+_NUMERAL = re.compile(r"[-+]?\d[\d,]*(\.\d+)?([eE][-+]?\d+)?(\s?%|=)?")  # "3=" is a shared rank
 
 
 class Html(str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from pathlib import Path
 from xml.etree import ElementTree
@@ -75,6 +76,19 @@ def test_figures_draw_results_and_say_when_there_is_nothing(draw: str, result, n
         labels = axes[0].get_xlabel() + axes[0].get_ylabel()
         assert "modelled" in labels and "us" in labels
     plt.close("all")
+
+
+def test_equal_times_share_a_rank_and_what_the_model_cannot_tell_apart_is_counted(result: tune.TuneResult) -> None:
+    ranked = result.ranked()
+    table = result.table(len(ranked))
+    for rank, entry in table.top:
+        equal = [other for other in ranked if other.time_us == entry.time_us]
+        assert rank == f"{1 + ranked.index(equal[0])}{'=' * (len(equal) > 1)}"
+    low, high = ranked[0].interval
+    inside = sum(low <= entry.time_us <= high for entry in ranked)
+    assert f"{inside} of {len(ranked)} predictions lie within the first's interval" in table.ties
+    assert str(table).endswith(table.ties) and table.ties in html.unescape(table._repr_html_())
+    assert ("=:" in table.ties) == any(rank.endswith("=") for rank, _ in table.top)
 
 
 def test_the_ranking_shows_every_variant_once_at_least(result: tune.TuneResult) -> None:

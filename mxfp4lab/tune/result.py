@@ -82,23 +82,47 @@ class Table:
     def __init__(self, result: TuneResult, rows: int) -> None:
         self.result, self.rows = result, rows
 
+    @property
+    def top(self) -> list[tuple[str, Entry]]:
+        """(rank, entry) of the rows shown; equal times share a rank, marked by "="."""
+        ranked = self.result.ranked()
+        times = [entry.time_us for entry in ranked]
+        ranks = [f"{times.index(time) + 1}{'=' * (times.count(time) > 1)}" for time in times]
+        return list(zip(ranks, ranked, strict=True))[: self.rows]
+
+    @property
+    def ties(self) -> str:
+        """What the ranking does not tell apart, in a sentence or two; "" where there is nothing to say."""
+        said = ""
+        if any(rank.endswith("=") for rank, _ in self.top):
+            said = "=: the same time to 0.01 us; of those the config nearest to its variant's default leads. "
+        ranked = self.result.ranked()
+        if ranked and ranked[0].latency_us is None and ranked[0].interval is not None:
+            low, high = ranked[0].interval
+            inside = sum(low <= entry.time_us <= high for entry in ranked)
+            said += (
+                f"{inside} of {len(ranked)} predictions lie within the first's interval, {low:.2f} to {high:.2f} us: "
+                "the model does not tell them apart."
+            )
+        return said.strip()
+
     def __str__(self) -> str:
-        top = list(enumerate(self.result.ranked(), start=1))[: self.rows]
-        rows = [_shown_row(place, entry) for place, entry in top]
-        return display.text_table(ranking_headers(self.result.arch), rows)
+        rows = [_shown_row(place, entry) for place, entry in self.top]
+        table = display.text_table(ranking_headers(self.result.arch), rows)
+        return f"{table}\n{self.ties}" if self.ties else table
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         rows = []
-        for place, entry in list(enumerate(self.result.ranked(), start=1))[: self.rows]:
+        for place, entry in self.top:
             row: list[Any] = list(_shown_row(place, entry))
             words, tone = display.spills_in_words(main_kernel(entry.facts).get("spilled_vgprs", 0))
             row[RANKING_HEADERS.index("spills")] = display.badge(words, tone)
             place_of = RANKING_HEADERS.index("evidence")
             row[place_of] = display.badge(row[place_of], str(entry.evidence))
             rows.append(row)
-        return display.card("Ranking", display.table(ranking_headers(self.result.arch), rows))
+        return display.card("Ranking", display.table(ranking_headers(self.result.arch), rows, self.ties))
 
 
 @dataclass
@@ -235,7 +259,7 @@ def ranking_headers(arch: str) -> tuple[str, ...]:
     return tuple(words.get(header, header) for header in RANKING_HEADERS)
 
 
-def _shown_row(place: int, entry: Entry) -> tuple[Any, ...]:
+def _shown_row(place: str, entry: Entry) -> tuple[Any, ...]:
     config = entry.candidate.config
     kernel = main_kernel(entry.facts)
     time = entry.latency_us if entry.latency_us is not None else entry.predicted_us
