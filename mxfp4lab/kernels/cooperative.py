@@ -277,9 +277,7 @@ def gemm_cooperative(
         a_tiles = ()
         a_words = ()
         for step in gl.static_range(ROUNDS):
-            a_tiles = a_tiles + (
-                load_part(a_q_ptr, offset, k_byte, K // 2, step * (ROUND // 2), 16, ROUND // 2, ""),
-            )
+            a_tiles = a_tiles + (load_part(a_q_ptr, offset, k_byte, K // 2, step * (ROUND // 2), 16, ROUND // 2, ""),)
             a_words = a_words + (
                 load_part(
                     a_scale_ptr.to(gl.pointer_type(gl.int32), bitcast=True),

@@ -35,11 +35,11 @@ def candidates(shapes: Iterable[Shape], variants: Sequence[str], known: bool = T
 
     A submission that searches a space on the box is left out: it has no config of its own.
     """
-    from mxfp4lab.plan import default_config, known_configs
+    from mxfp4lab.plan import VARIANTS, default_config, known_configs
 
     found = []
     for shape in shapes:
-        for variant in variants:
+        for variant in (name for name in variants if VARIANTS[name].serves(shape)):
             found.append(Candidate(shape, variant, default_config(variant, shape), f"{variant}, default"))
         if known:
             found += [

@@ -4,12 +4,14 @@ One plan is compiled, emulated, executed, timed, predicted and exported by rooms
 package knows what a variant is made of.
 """
 
+from mxfp4lab.plan.cooperative import COOPERATIVE_TILES
 from mxfp4lab.plan.data import Buffer, CodeObjectLaunch, Plan, Ref, TritonLaunch
 from mxfp4lab.plan.known import KnownConfig, known_configs
 from mxfp4lab.plan.launches import quantize_shuffle_launch
 from mxfp4lab.plan.variants import VARIANTS, VariantSpec, build_plan, default_config
 
 __all__ = [
+    "COOPERATIVE_TILES",
     "VARIANTS",
     "Buffer",
     "CodeObjectLaunch",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mxfp4lab.config import GemmConfig
 from mxfp4lab.kernels import cooperative
 from mxfp4lab.plan.data import Buffer, Plan, Ref
@@ -9,7 +11,7 @@ from mxfp4lab.plan.launches import ceil_div, input_buffers, launch, padded_scale
 from mxfp4lab.shapes import Shape
 
 XCDS, WORKGROUPS, PER_XCD = 8, 256, 32
-TILES = ((16, 1), (32, 1), (16, 3), (64, 1), (32, 3), (16, 7), (128, 1), (64, 3))
+COOPERATIVE_TILES = ((16, 1), (32, 1), (16, 3), (64, 1), (32, 3), (16, 7), (128, 1), (64, 3))
 """(columns, tiles beside each other) worth looking at: 16 to 192 columns a workgroup."""
 
 
@@ -64,7 +66,7 @@ def default_cooperative(shape: Shape) -> GemmConfig:
         part_k = next((k for k in (128, 256, 512) if shape.k % k == 0 and block_m // 16 * (shape.k // k) <= PER_XCD), 0)
         if tiles_m not in (1, 2, 4, 8) or not part_k or (block_m > 16 and block_m >= 2 * shape.m):
             continue
-        for block_n, tiles_n in TILES:
+        for block_n, tiles_n in COOPERATIVE_TILES:
             columns = block_n * tiles_n
             an_xcd = ceil_div(ceil_div(shape.n, columns), XCDS // tiles_m)
             if an_xcd <= PER_XCD and block_m * columns <= 4096:

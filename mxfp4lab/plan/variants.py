@@ -34,6 +34,10 @@ class VariantSpec:
         """Whether its GEMM is aiter's prebuilt code object."""
         return self.traits.needs_aiter
 
+    def serves(self, shape: Shape | str, arch: str = "gfx950") -> bool:
+        """Whether it is written for the target and has a config for the shape: a cooperative one has not for all."""
+        return not config_errors(self.default_config(shape, arch), parse_shape(shape), arch, self.name)
+
     def default_config(self, shape: Shape | str, arch: str = "gfx950") -> GemmConfig:
         """A sensible config for the shape."""
         return default_config(self.name, shape, arch)

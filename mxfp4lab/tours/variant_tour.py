@@ -66,6 +66,8 @@ def all_variants(shapes: Sequence[Shape]) -> tuple[list[Measured], dict[str, str
     measured, missing = [], {}
     for variant in gfx950_variants():
         for shape in shapes:
+            if not VARIANTS[variant].serves(shape):
+                continue
             try:
                 measured.append(measure(Step(variant, variant, default_config(variant, shape)), shape))
             except ValueError as error:

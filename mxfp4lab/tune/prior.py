@@ -32,6 +32,8 @@ def prior_us(variant: str, config: GemmConfig, shape: Shape) -> float:
     # Waves that share rows each convert what they multiply; a wave with a part of K of its own converts it once.
     copies = max(1, config.num_warps * 16 // max(config.block_m, 16)) if fused and waves == 1 else int(fused)
     converted = config.block_m * config.block_k * copies / lanes
+    if traits.cooperative:  # a part of A, once
+        converted = 16 * config.quant_block_k / (lanes * waves) / steps
     columns = config.block_n * (config.tiles_n if traits.sliced else 1)
     packed_words = columns * config.block_k / 8 / lanes
     valu = steps * (converted * _VALU_PER_CONVERTED[config.convert] + packed_words + _STEP_VALU) + _TILE_VALU

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from mxfp4lab.config import VARIANT_TRAITS, GemmConfig
-from mxfp4lab.plan import VARIANTS
+from mxfp4lab.config import VARIANT_TRAITS, GemmConfig, config_errors
+from mxfp4lab.plan import COOPERATIVE_TILES, VARIANTS
 from mxfp4lab.shapes import Shape
 
 MAX_ACCUMULATOR_VGPRS = 64
@@ -22,6 +22,9 @@ def tile_product(shape: Shape, variant: str, arch: str) -> Iterator[GemmConfig]:
     if traits.needs_aiter:
         return
     base = VARIANTS[variant].default_config(shape, arch)
+    if traits.cooperative:
+        yield from _cooperative(shape, base)
+        return
     if traits.sliced:
         yield from _sliced(shape, base)
         return
@@ -66,6 +69,23 @@ def _sliced(shape: Shape, base: GemmConfig) -> Iterator[GemmConfig]:
                             base, block_m=block_m, block_n=block_n, tiles_n=tiles_n, block_k=block_k,
                             num_warps=num_warps, split_k=split_k, split_sum="inside" if split_k > 1 else "launch",
                         )  # fmt: skip
+
+
+def _cooperative(shape: Shape, base: GemmConfig) -> Iterator[GemmConfig]:
+    """Kernels whose workgroups quantize A together: a tile and a part of A for each of 32 workgroups an XCD."""
+    for block_m in (16, 32, 64):
+        for block_n, tiles_n in COOPERATIVE_TILES:
+            for part_k in (128, 256, 512):
+                for block_k in (128, 256):
+                    for num_warps in (4, 8):
+                        config = replace(
+                            base, block_m=block_m, block_n=block_n, tiles_n=tiles_n, block_k=block_k,
+                            num_warps=num_warps, quant_block_k=part_k,
+                        )  # fmt: skip
+                        waste = block_m >= 2 * max(shape.m, 16) or block_k * num_warps > max(512, shape.k)
+                        if not waste and block_m * block_n * tiles_n <= MAX_ACCUMULATOR_VGPRS * 64:
+                            if not config_errors(config, shape, "gfx950", "cooperative_preshuffled"):
+                                yield config
 
 
 def _wgmma(shape: Shape, base: GemmConfig, mode: str) -> Iterator[GemmConfig]:

@@ -268,6 +268,8 @@ def _is_idle(name: str, variant: str, config: GemmConfig, shape: Shape) -> bool:
         return True
     if name.startswith("reduce_"):
         return traits.needs_aiter or effective_split(config, shape, config.num_warps if traits.sliced else 1) == 1
+    if name == "quant_block_k" and traits.cooperative:
+        return False
     if name.startswith("quant_"):
         return resolved_a_mode(config, shape, traits) == "fused"
     return False

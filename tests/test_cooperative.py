@@ -1,0 +1,111 @@
+"""A quantized once on every XCD: right bits whoever runs where, in whatever order, and however often."""
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+
+from mxfp4lab.config import GemmConfig, config_errors
+from mxfp4lab.gfx950 import count_plan, emulate_plan, run
+from mxfp4lab.model import predict_counts
+from mxfp4lab.plan import VARIANTS, build_plan, default_config
+from mxfp4lab.problem import generate_input, input_dict, reference_output
+from mxfp4lab.shapes import TASK_SHAPES, Shape
+from mxfp4lab.toolchain import compile_plan
+
+VARIANT = "cooperative_preshuffled"
+SMALL = Shape(20, 288, 1024)  # a row tail, a column tail, two row tiles
+
+
+@functools.cache
+def compiled():
+    return compile_plan(build_plan(VARIANT, None, SMALL))
+
+
+def same(c, reference):
+    return torch.equal(c.view(torch.int16), reference.view(torch.int16))
+
+
+def scattered(ids):
+    return np.random.default_rng(7).integers(0, 8, 256)[ids]
+
+
+@pytest.mark.parametrize(
+    "xcd",
+    [None, lambda ids: ids // 32, lambda ids: ids * 0 + 5, lambda ids: (ids + 3) % 8, scattered],
+    ids=["in turn", "in blocks", "one XCD", "from the fourth", "at random"],
+)
+def test_bits_do_not_depend_on_where_workgroups_run(xcd):
+    data = input_dict(SMALL, 11)
+    result = emulate_plan(compiled(), data, calls=2, poison=True, races=True, xcd=xcd)
+    assert same(result.c, reference_output(tuple(generate_input(SMALL, 11))))
+    assert result.findings == []
+
+
+def test_a_workgroup_that_nobody_helps_does_everything_itself():
+    data = input_dict(SMALL, 12)
+    reference = reference_output(tuple(generate_input(SMALL, 12)))
+    alone = emulate_plan(compiled(), data, workgroups=[8])
+    columns = dict(compiled().plan.launches[0].constants)
+    width = columns["BLOCK_N"] * columns["TILES"]
+    tile = alone.c[: columns["BLOCK_M"], width : 2 * width]
+    assert same(tile.contiguous(), reference[: columns["BLOCK_M"], width : 2 * width].contiguous())
+    assert torch.isnan(alone.c[:, 2 * width :].float()).all()
+
+
+def test_a_call_never_uses_what_an_earlier_call_packed():
+    plan, (kernel,) = compiled().plan, compiled().kernels
+    given = dict(plan.launches[0].args)
+    kept = {
+        b.name: torch.full(b.shape, b.fill or 0, dtype={"u8": torch.uint8, "i32": torch.int32}[b.dtype])
+        for b in plan.buffers
+        if b.role == "workspace"
+    }
+    for seed in (1, 2, 3):
+        data = input_dict(SMALL, seed)
+        tensors = data | kept | {"c": torch.zeros(SMALL.m, SMALL.n, dtype=torch.bfloat16)}
+        run(kernel, plan.launches[0].grid, *(tensors[given[name].buffer] for name, _ in kernel.signature))
+        assert same(tensors["c"], reference_output(tuple(generate_input(SMALL, seed))))
+        assert kept["begun"].item() == 256 * seed
+
+
+def test_a_part_is_read_once_on_an_xcd_and_the_wait_is_counted():
+    shape = Shape(64, 7168, 2048)
+    counts = count_plan(build_plan(VARIANT, None, shape))
+    sliced = count_plan(build_plan("sliced_preshuffled", None, shape))
+    (mine,), (other,) = counts.launches, sliced.launches
+    constants = dict(build_plan(VARIANT, None, shape).launches[0].constants)
+    rows, columns = constants["BLOCK_M"], constants["BLOCK_N"] * constants["TILES"]
+    packed = (rows + columns) * shape.k * 17 // 32
+    part = 16 * constants["PART_K"] * 2
+    assert packed + part <= mine.load_bytes_per_workgroup <= packed + part + 1024
+    assert mine.load_bytes_per_workgroup < 0.6 * other.load_bytes_per_workgroup
+    # the flags, and the packed A behind them: two round trips that nothing covers
+    assert 1.5 < mine.exposed_waits_per_wave <= 2.1
+    assert predict_counts(counts).terms["memory latency"] > 1.0
+
+
+def test_registers_hold_all_operands_on_the_tasks_shapes():
+    for shape in TASK_SHAPES:
+        for kernel in compile_plan(build_plan(VARIANT, None, shape)).kernels:
+            assert kernel.resources.spilled_vgprs == 0 and not kernel.hazards
+
+
+def test_shapes_and_configs_that_do_not_fit_are_refused_with_the_reason():
+    assert not VARIANTS[VARIANT].serves("1,32,64")
+    assert not VARIANTS[VARIANT].serves("1040,4096,512")
+    for shape in TASK_SHAPES:
+        assert VARIANTS[VARIANT].serves(shape)
+    base = default_config(VARIANT, "64,7168,2048").to_dict()
+
+    def errors(**changes):
+        return "; ".join(config_errors(GemmConfig(**base | changes), "64,7168,2048", "gfx950", VARIANT))
+
+    assert errors() == ""
+    assert "32 workgroups" in errors(block_n=16)
+    assert "parts of A" in errors(block_m=64)
+    assert "1, 2, 4 or 8 row tiles" in "; ".join(
+        config_errors(GemmConfig(**base), Shape(96, 7168, 2048), "gfx950", VARIANT)
+    )
+    assert "split_k=2" in errors(split_k=2)
