@@ -1,8 +1,11 @@
 """Timing on a device that keeps its own clock: order of events, stop rules, spreads, verdicts."""
 
-import pytest
+import sys
 
-from mxfp4lab.gpu.device import DeviceInfo, overwrite_bytes
+import pytest
+import torch
+
+from mxfp4lab.gpu.device import DeviceInfo, overwrite_bytes, present_device
 from mxfp4lab.gpu.timing import (
     StopRule,
     quantile,
@@ -149,3 +152,12 @@ def test_regimes_are_not_compared():
 def test_quantiles_lie_between_neighbours():
     assert quantile([1.0, 2.0], 0.5) == 1.5
     assert quantile([3.0], 0.8) == 3.0
+
+
+def test_the_device_s_name_is_empty_without_a_gpu_and_asked_of_torch_where_nvml_is_not(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert present_device() == ""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: f"GPU {index}")
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert present_device() == "GPU 0"

@@ -174,3 +174,14 @@ def test_the_repositorys_own_records_can_be_read() -> None:
     for folder in (REPO_ROOT / "data" / "recorded").glob("*/"):
         trials, warnings = records.read_trials(folder / "trials.jsonl")
         assert trials and warnings == []
+
+
+def test_where_code_is_not_counted_the_landscape_shows_registers(tmp_path: Path) -> None:
+    gpu = FakeGpu()
+    gpu.arch = "sm_90"
+    found = search(tmp_path, Tools(), executor=gpu, budget=12)
+    _, ax = plt.subplots()
+    pictures.landscape(ax, found)
+    assert "registers" in ax.get_xlabel() and "gfx950 code only" in ax.get_xlabel()
+    assert sum(len(points.get_offsets()) for points in ax.collections) > len(found.ranked()), "and the star"
+    plt.close(ax.figure)

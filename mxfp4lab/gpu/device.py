@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -45,6 +46,26 @@ def visible_devices() -> list[DeviceInfo]:
     if not torch.cuda.is_available():
         return []
     return [device_info(index) for index in range(torch.cuda.device_count())]
+
+
+def present_device() -> str:
+    """Name of the first GPU that a worker would get, or ""; asked of NVML where it answers: that takes no context."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return ""
+    try:
+        import pynvml
+
+        first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+        pynvml.nvmlInit()
+        try:
+            name = pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(int(first)))
+        finally:
+            pynvml.nvmlShutdown()
+        return name.decode() if isinstance(name, bytes) else str(name)
+    except Exception:  # no such library, no such device by number, ROCm: torch knows, and takes a context to say so
+        return str(torch.cuda.get_device_name(0))
 
 
 def device_info(index: int = 0) -> DeviceInfo:

@@ -80,7 +80,7 @@ class Session(SimpleNamespace):
 
 
 def start(
-    namespace: Mapping[str, Any], title: str, standard: str = "", *, device: str = "", **own: Parameter
+    namespace: Mapping[str, Any], title: str, standard: str = "", *, device: str | None = None, **own: Parameter
 ) -> Session:
     """Read the notebook's parameters, show the run card, and return the parameters.
 
@@ -88,7 +88,8 @@ def start(
         namespace: the notebook's ``globals()``.
         title: what the run card is headed with.
         standard: names out of `STANDARD`, separated by spaces.
-        device: name of the GPU that the run will measure on.
+        device: name of the GPU that the run will measure on; without it the one that is there, where the notebook has a
+            ``backend`` and it is not the emulator.
         **own: parameters that only this notebook has.
 
     Returns:
@@ -105,6 +106,8 @@ def start(
         declared[name] = found if isinstance(found, Parameter) else found()
     declared.update(own)
     values = read_parameters(namespace, declared, cell_history())
+    if device is None:
+        device = _device() if values.get("backend", "emulator") != "emulator" else ""
     card = RunCard(
         title=title,
         parameters=values,
@@ -127,6 +130,12 @@ def load_ipython_extension(shell: Any) -> None:
     from mxfp4lab.notebook import submission
 
     submission.load_ipython_extension(shell)
+
+
+def _device() -> str:
+    from mxfp4lab.gpu.device import present_device
+
+    return present_device()
 
 
 def _environment(device: str) -> dict[str, Any]:

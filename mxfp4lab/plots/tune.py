@@ -70,14 +70,16 @@ def notable(result: TuneResult, rows: int) -> list[tuple[Entry, int]]:
 
 
 def landscape(ax: Axes, result: TuneResult) -> Axes:
-    """Every ranked config: instructions that one wave of the GEMM issues against its time.
+    """Every ranked config: instructions that one wave of the GEMM issues against its time; registers where the code of
+    a target is not counted.
 
     A cross under a marker says that the kernel spills registers; a ring marks a known submission's own config.
     """
-    entries = [entry for entry in result.ranked() if entry.counts is not None]
+    counted = result.arch == "gfx950"
+    entries = [entry for entry in result.ranked() if entry.counts is not None or not counted]
     if not entries:
-        counted = "no config was counted" if result.arch == "gfx950" else "instructions are counted in gfx950 code only"
-        return _nothing(ax, counted)
+        return _nothing(ax, "no config was counted" if counted else "no config was ranked")
+    _issue = _issue_cycles if counted else _registers
     for variant in dict.fromkeys(entry.candidate.variant for entry in entries):
         mine = [entry for entry in entries if entry.candidate.variant == variant]
         colour, marker = variant_style(variant)
@@ -96,7 +98,11 @@ def landscape(ax: Axes, result: TuneResult) -> Axes:
     ax.set_xscale("log")
     ax.set_yscale("log")
     _plain_ticks(ax)
-    ax.set_xlabel("issue cycles of one GEMM wave (4 per VALU, 16 or 32 per MFMA instruction), emulated counts")
+    ax.set_xlabel(
+        "issue cycles of one GEMM wave (4 per VALU, 16 or 32 per MFMA instruction), emulated counts"
+        if counted
+        else "registers a thread of the GEMM (instructions are counted in gfx950 code only)"
+    )
     ax.set_ylabel(_time_label(entries))
     handles, _ = ax.get_legend_handles_labels()
     handles += [
@@ -106,7 +112,7 @@ def landscape(ax: Axes, result: TuneResult) -> Axes:
                color="black", label=result.pick.word if result.pick else "pick"),
     ]  # fmt: skip
     ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    ax.set_title(f"Time against issue cycles, {result.shape}")
+    ax.set_title(f"Time against {'issue cycles' if counted else 'registers'}, {result.shape}")
     return ax
 
 
@@ -216,7 +222,11 @@ def _time_label(entries: list[Entry]) -> str:
     return f"predicted time, us (modelled{f', {version}' if version else ''})"
 
 
-def _issue(entry: Entry) -> float:
+def _registers(entry: Entry) -> float:
+    return float(main_kernel(entry.facts).get("vgprs", 0) or 1)
+
+
+def _issue_cycles(entry: Entry) -> float:
     launch = max(entry.counts.launches, key=lambda found: found.mfma_per_wave)
     return 4 * launch.valu_per_wave + 32 * launch.mfma32_per_wave + 16 * (launch.mfma_per_wave - launch.mfma32_per_wave)
 
