@@ -21,6 +21,7 @@ PROBE_SHAPES = tuple(Shape(*s) for s in (
     (1, 32, 64), (3, 96, 320), (4, 2880, 512), (8, 2112, 7168), (16, 3072, 1536), (33, 160, 192), (64, 7168, 2048),
     (100, 1056, 1088), (129, 544, 4160), (256, 2880, 512), (300, 416, 2112), (512, 4096, 8192), (1000, 1312, 960),
     (128, 2048, 576), (256, 1120, 832), (200, 1024, 1024), (515, 4096, 704), (260, 2080, 2048),
+    (512, 416, 1024),
 ))  # fmt: skip
 _COUNTS = ("split_k", "num_warps", "num_stages", "waves_per_eu")
 PREBUILT = "gemm_a4w4_asm"
@@ -302,13 +303,14 @@ def _neighbours(config: GemmConfig) -> Iterator[GemmConfig]:
     for index, name in enumerate(_VARIED):
         other = _VARIED[(index + 1) % len(_VARIED)]
         for factor in (2, 0.5):
-            changed = replace(config, **{name: int(getattr(config, name) * factor)})
+            changed = replace(config, **{name: max(int(getattr(config, name) * factor), 1)})
             yield changed
             yield replace(changed, **{other: int(getattr(config, other) * 2)})
     for split in (2, 4):
         yield replace(config, split_k=split)
     yield replace(config, num_stages=3 if config.num_stages != 3 else 2)
     yield replace(config, num_warps=8 if config.num_warps != 8 else 4)
+    yield replace(config, num_warps=2 * config.num_warps, block_n=2 * config.block_n)  # some kernels tie them together
 
 
 def _labels(names: list[str]) -> list[str]:

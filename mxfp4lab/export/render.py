@@ -176,7 +176,7 @@ class _Writer:
     def _stand_ins(structure: Structure, step: Step) -> list[str]:
         """A remark on pointers that a launch does not follow: the output is passed for each."""
         given = [name for name, value in step.args if value == structure.output]
-        unused = [name for name in given if not name.startswith((structure.output, "out"))]
+        unused = [name for name in given if name not in (f"{structure.output}_ptr", "out_ptr")]
         return [f"    # {' and '.join(unused)}: not used without a split, so that any pointer does."] if unused else []
 
     @staticmethod

@@ -117,6 +117,7 @@ def _default_pick(pick: Pick, arch: str) -> Pick:
     16 rows, K in one piece, one set of launches, no spilled register.
     """
     others = [name for name, spec in VARIANTS.items() if not spec.needs_aiter and not spec.traits.hopper]
+    others.sort(key=lambda name: VARIANTS[name].traits.sliced is not VARIANTS[pick.variant].traits.sliced)
     for variant in dict.fromkeys([pick.variant, *others]):
         config = default_config(variant, Shape(16, 4096, 4096), arch)
         config = replace(config, block_m=16, split_k=1, convert=pick.config.convert, masks="needed", offset_bits=0)

@@ -16,10 +16,7 @@ WORKSPACES = {}
 
 
 def workspace(name, shape, dtype, device, fill=None):
-    """Memory between the launches of one call, kept per shape.
-
-    A call writes all that it reads of it, or finds `fill` there and leaves it so.
-    """
+    """Memory that kernels share, kept per shape: they write what they read of it, or count on from `fill`."""
     key = (name, shape, device)
     if key not in WORKSPACES:
         if fill is None:

@@ -15,19 +15,17 @@ Axes of all tiles: wave, row or column, k.
 import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.language.semantic import TritonSemantic
 
 from .block import BLOCK_BY_MAX3, BLOCK_BY_PACKED_MAX, BLOCK_CONSTRAINTS, BLOCK_CONSTRAINTS_PACKED
 from .lane_layouts import index0, index1, index2, operand_layout, row_layout, scale_word_layout
 
 
 def batched_mfma_scaled():
-    """Gluon's scaled MFMA, for operands with a batch axis.
-
-    Triton 3.6 lowers them, but its front end insists on scales with two axes; 3.7 and later look at the last two only.
-    Sizes are right by construction here, so the check is lifted.
-    """
+    """Gluon's scaled MFMA, for operands with a batch axis."""
     if triton.__version__.startswith("3.6."):
+        # It lowers them, but its front end insists on scales with two axes; 3.7 and later look at the last two only.
+        from triton.language.semantic import TritonSemantic
+
         TritonSemantic.verify_scaled_shape = lambda *_: None
     return gl.amd.cdna4.mfma_scaled
 
@@ -227,12 +225,16 @@ def sliced_body(
     MOVABLE: gl.constexpr,
     CACHE: gl.constexpr,
 ):
-    """One workgroup: TILES neighbouring BLOCK_M x BLOCK_N tiles of C over K, or over one of SPLIT_K parts of K.
+    """One workgroup: a BLOCK_M x BLOCK_N tile of C. Its waves divide K and meet in LDS at the end.
 
-    A round is what all waves of all parts take at once, one step each: WAVES * SPLIT_K * STEP_K of K. Partial results
-    are fp32: for a reduce kernel in ``out_ptr`` as ``[SPLIT_K, M, N]``; with INSIDE in ``partial_ptr``, where the last
-    workgroup of a tile to arrive adds them in the order of the parts. ``arrived_ptr`` counts arrivals per tile, starts
-    at zero and is left at zero.
+    Lane l of a wave holds row ``l % 16`` of A and column ``l % 16`` of B at k = ``32 * (l // 16) .. + 31`` of every
+    128: of A one scale block, of B one 16-byte piece of the (16, 16) tile shuffle, of B's scales one byte of a dword of
+    the e8m0 shuffle. So nothing moves between lanes, and a wave quantizes only the A that it multiplies.
+
+    A round is one step of STEP_K for every wave. With SPLIT_K > 1 this is one of SPLIT_K parts of K, and a round is a
+    step for every wave of every part. With TILES > 1 it makes TILES tiles beside each other, and quantizes A once for
+    all of them. With INSIDE the last workgroup of a tile to arrive adds the parts in their order: ``partial_ptr`` holds
+    them, ``arrived_ptr`` counts arrivals per tile, starts at zero and is left at zero.
 
     A's MFMA layout has every lane read 16 bytes of another row: a cache line per lane and access. With STAGED A is
     read row by row, sixteen lanes to 256 bytes, and passes through LDS, swizzled so that no two lanes share a bank.
@@ -361,9 +363,9 @@ def sliced_body(
                 gl.allocate_shared_memory(gl.int32, [WAVES, BLOCK_M, STEP_K // 2], staged_layout, a_tiles[step]),
             )
 
-    sums = ()
+    accs = ()
     for tile in gl.static_range(TILES):
-        sums = sums + (gl.zeros([WAVES, BLOCK_M, BLOCK_N], gl.float32, mma),)
+        accs = accs + (gl.zeros([WAVES, BLOCK_M, BLOCK_N], gl.float32, mma),)
     for step in gl.static_range(ROUNDS):
         if STAGED:
             a_tile = staged[step].load(pair_layout)
@@ -372,14 +374,14 @@ def sliced_body(
         a_q, a_scale = quantize_blocks(a_tile, AMAX, MOVABLE, WAVES, BLOCK_M, STEP_K)
         a_q = gl.convert_layout(a_q, a_layout)
         a_scale = gl.convert_layout(a_scale, a_scale_layout)
-        new_sums = ()
+        new_accs = ()
         for tile in gl.static_range(TILES):
-            new_sums = new_sums + (
+            new_accs = new_accs + (
                 mfma_scaled(
-                    a_q, a_scale, "e2m1", b_tiles[step * TILES + tile], s_tiles[step * TILES + tile], "e2m1", sums[tile]
+                    a_q, a_scale, "e2m1", b_tiles[step * TILES + tile], s_tiles[step * TILES + tile], "e2m1", accs[tile]
                 ),
             )
-        sums = new_sums
+        accs = new_accs
 
     # The waves' tiles meet in LDS, each as it lies in registers: no two lanes of an access share a bank.
     SIZE: gl.constexpr = BLOCK_M * BLOCK_N
@@ -391,7 +393,7 @@ def sliced_body(
     for tile in gl.static_range(TILES):
         memories = memories + (
             gl.allocate_shared_memory(
-                gl.float32, [WAVES, SIZE], shared, lane_order(sums[tile], WAVES, BLOCK_M, BLOCK_N)
+                gl.float32, [WAVES, SIZE], shared, lane_order(accs[tile], WAVES, BLOCK_M, BLOCK_N)
             ),
         )
     place = gl.arange(0, SIZE, gl.SliceLayout(0, sum_layout))
@@ -476,7 +478,7 @@ def gemm_sliced(
     MOVABLE: gl.constexpr,
     CACHE: gl.constexpr,
 ):
-    """C, or fp32 partial results ``[SPLIT_K, M, N]`` for a reduce kernel."""
+    """With SPLIT_K > 1 its results are fp32 ``[SPLIT_K, M, N]``, for a reduce kernel to add."""
     sliced_body(
         a_ptr,
         b_ptr,
@@ -525,7 +527,7 @@ def gemm_sliced_summed(
     MOVABLE: gl.constexpr,
     CACHE: gl.constexpr,
 ):
-    """C in one launch: the last of SPLIT_K workgroups sums their fp32 partial results."""
+    """C in one launch, K split: the last of SPLIT_K workgroups adds their fp32 partial results."""
     sliced_body(
         a_ptr,
         b_ptr,

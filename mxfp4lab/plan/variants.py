@@ -52,7 +52,7 @@ ABOUT: dict[str, str] = {
     "fused_preshuffled": "A quantized inside the GEMM, B and scales un-permuted in registers",
     "prequant_preshuffled": "A quantized once by its own kernel, B and scales un-permuted in registers",
     "constexpr_preshuffled": "as fused_preshuffled, every size a compile-time constant",
-    "sliced_preshuffled": "one launch; the waves of a workgroup divide K, each quantizes what it multiplies",
+    "sliced_preshuffled": "the waves of a workgroup divide K, each quantizes what it multiplies",
     "cooperative_preshuffled": "one launch; the workgroups of an XCD quantize A once and share it through their L2",
     "hopper": "NVIDIA sm_90 only: the same bits by exact bf16 arithmetic on wgmma, split-K in one launch",
 }
