@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 REPO_ROOT = Path(__file__).resolve().parents[1]
+
+
+class NotWritten(ValueError):
+    """A file cannot be written; the message is one line that names it and says what to do."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: the sentence alone."""
+        return [f"NotWritten: {self}"]
+
+
+@contextlib.contextmanager
+def writing(path: str | Path, advice: str = "free some space there or choose another folder") -> Iterator[None]:
+    """Around what writes `path`: a full disk, a read-only or missing folder become one sentence.
+
+    Raises:
+        NotWritten: naming the path, the reason and what to do.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise NotWritten(f"{path} cannot be written: {error.strerror or error}; {advice}") from None
 
 
 def data_path(name: str) -> Path:

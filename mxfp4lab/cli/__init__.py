@@ -105,7 +105,7 @@ def _overview() -> _Parser:
 def _was_tried(error: BaseException) -> bool:
     """Whether the request was sound and the compiler refused the kernel; a compile error's kind says so."""
     errors = sys.modules.get("mxfp4lab.toolchain.errors")
-    return errors is not None and isinstance(error, errors.CompileError) and error.kind != "request"
+    return errors is not None and isinstance(error, errors.CompileError) and error.kind not in ("request", "machine")
 
 
 def _one_line(error: BaseException) -> str:

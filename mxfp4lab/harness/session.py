@@ -12,6 +12,7 @@ import contextlib
 import json
 import mmap
 import os
+import re
 import shutil
 import signal
 import socket
@@ -21,7 +22,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -118,27 +119,33 @@ class Session:
         self._id = uuid.uuid4().hex
 
     def __enter__(self) -> Session:
-        self._folder = Path(tempfile.mkdtemp(prefix="mxfp4lab-check-"))
+        with _scratch():
+            self._folder = Path(tempfile.mkdtemp(prefix="mxfp4lab-check-"))
         try:
+            with _scratch():
+                self._lay_out()
             self._start()
         except BaseException:
             self.__exit__()
             raise
         return self
 
-    def _start(self) -> None:
-        task, work = self._folder / "task", self._folder / "work"
-        harness = self._folder / "harness"
+    def _lay_out(self) -> None:
+        """The scratch folder: the task's modules with the file, what runs it, and the folder that it may write."""
+        task, harness = self._folder / "task", self._folder / "harness"
         ignored = shutil.ignore_patterns("__pycache__", "aiter") if self._gpu else shutil.ignore_patterns("__pycache__")
         shutil.copytree(_CHILD / "task_files", task, ignore=ignored)
         shutil.copytree(_CHILD, harness / "harness_child", ignore=shutil.ignore_patterns("__pycache__", "task_files"))
-        (work / "tmp").mkdir(parents=True)
+        (self._folder / "work" / "tmp").mkdir(parents=True)
         (task / "submission.py").write_bytes(self._source)
         (harness / "start.py").write_text(
             "import json, sys\nconfig = json.loads(sys.argv[1])\nsys.argv = ['submission.py']\n"
             "sys.path[:] = config['path']\nfrom harness_child import supervise\n"
             "if __name__ == '__main__':\n    supervise.main(config)\n"
         )
+
+    def _start(self) -> None:
+        task, work, harness = (self._folder / name for name in ("task", "work", "harness"))
         ours, theirs = socket.socketpair()
         self._report_fd, report_fd = os.pipe()
         window_fd = _sealed_memory(WINDOW_BYTES)
@@ -357,6 +364,25 @@ class Session:
             elif len(members) > MAX_PROCESSES:
                 self._ended_because = f"over its limit of {MAX_PROCESSES} processes: ended"
                 self._kill()
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[None]:
+    """Around what lays out the scratch folder: one sentence where the disk is full.
+
+    Raises:
+        ValueError: naming the folder and what to do.
+    """
+    try:
+        yield
+    except OSError as error:  # copytree gathers its errors in a list of its own
+        reason = error.strerror
+        if reason is None:
+            number = re.search(r"\[Errno (\d+)\]", str(error))
+            reason = os.strerror(int(number[1])) if number else str(error)
+        where = tempfile.gettempdir() if tempfile.tempdir else "no folder for temporary files"
+        said = f"the check's scratch folder cannot be written ({where}: {reason}); let TMPDIR name another folder"
+        raise ValueError(said) from None
 
 
 def _sealed_memory(size: int) -> int:

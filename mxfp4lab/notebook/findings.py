@@ -9,7 +9,7 @@ from typing import Any
 
 from mxfp4lab import display as look
 from mxfp4lab.notebook.session import ipython
-from mxfp4lab.paths import shown_path
+from mxfp4lab.paths import shown_path, writing
 
 SCHEMA = 1
 
@@ -84,7 +84,6 @@ class Findings:
     def write(self) -> Path:
         """Write ``findings.json`` beside the figures and say where."""
         path = self.folder / "findings.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
         content = {
             "schema": SCHEMA,
             "notebook": self.name,
@@ -92,7 +91,9 @@ class Findings:
             "verdicts": self._verdicts,
             "figures": self._figures,
         }
-        path.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
         kept = f"{len(self._facts)} facts, {len(self._verdicts)} verdicts, {len(self._figures)} figures"
         print(f"{kept}: {shown_path(path)}")
         return path

@@ -9,7 +9,7 @@ from typing import Any
 
 from mxfp4lab import display as look
 from mxfp4lab.notebook.session import ipython
-from mxfp4lab.paths import shown_path
+from mxfp4lab.paths import shown_path, writing
 
 
 class PickBundle:
@@ -76,9 +76,10 @@ def show_figure(figure: Any, folder: Path, name: str, caption: str) -> tuple[Pat
 def write_summary(folder: Path, content: dict[str, Any]) -> Path:
     """Write ``summary.json`` beside a run's records; a later cell may say more, so it replaces the file."""
     path = Path(folder) / "summary.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(content, indent=1, allow_nan=False) + "\n"
     temporary = path.with_suffix(".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
     return path

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from mxfp4lab.paths import writing
+
 # Okabe and Ito, "Color Universal Design" (2008): told apart with any common colour blindness.
 HUES: dict[str, str] = {
     "blue": "#0072b2",
@@ -78,13 +80,14 @@ def save(figure: Any, folder: Path | str, name: str) -> tuple[Path, Path]:
     """Write ``<folder>/<name>.svg`` and ``.png`` beside the records; returns both paths.
 
     Raises:
-        ValueError: ``name`` is not a plain file name.
+        ValueError: ``name`` is not a plain file name, or the folder cannot be written.
     """
     if not name or any(sign in name for sign in "/\\\0") or name.startswith("."):
         raise ValueError(f"name={name!r}; allowed: a plain file name without a folder")
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     paths = folder / f"{name}.svg", folder / f"{name}.png"
-    figure.savefig(paths[0], metadata={"Date": None, "Creator": "mxfp4lab"})
-    figure.savefig(paths[1], dpi=150, metadata={"Software": "mxfp4lab"})
+    with writing(paths[0]):
+        folder.mkdir(parents=True, exist_ok=True)
+        figure.savefig(paths[0], metadata={"Date": None, "Creator": "mxfp4lab"})
+        figure.savefig(paths[1], dpi=150, metadata={"Software": "mxfp4lab"})
     return paths

@@ -27,6 +27,9 @@ MAX_KINDS = 8
 """Distinct reasons told per file; a foreign file of a million rows shall not answer with a million warnings."""
 
 
+ADVICE = "free some space or choose another folder and run it again: what is written counts"
+
+
 class RecordsError(ValueError):
     """Records cannot be written or read as a whole; the message is one line for the user."""
 
@@ -62,7 +65,7 @@ def write_run_json(run_folder: Path, content: Mapping[str, Any]) -> Path:
         temporary.write_text(text, encoding="utf-8")
         os.replace(temporary, path)
     except OSError as error:
-        raise RecordsError(f"cannot write {path}: {error.strerror or error}") from None
+        raise RecordsError(f"cannot write {path}: {error.strerror or error}; {ADVICE}") from None
     return path
 
 
@@ -84,7 +87,7 @@ class TrialLog:
             self._descriptor: int | None = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
             self._torn = not _ends_with_newline(self.path)
         except OSError as error:
-            raise RecordsError(f"cannot write {self.path}: {error.strerror or error}") from None
+            raise RecordsError(f"cannot write {self.path}: {error.strerror or error}; {ADVICE}") from None
 
     def append(self, trial: Trial) -> None:
         """Write one row.
@@ -99,10 +102,10 @@ class TrialLog:
         try:
             written = os.write(self._descriptor, data)
         except OSError as error:
-            raise RecordsError(f"cannot write {self.path}: {error.strerror or error}") from None
+            raise RecordsError(f"cannot write {self.path}: {error.strerror or error}; {ADVICE}") from None
         self._torn = written != len(data)
         if self._torn:
-            raise RecordsError(f"cannot write {self.path}: only {written} of {len(data)} bytes were taken (disk full?)")
+            raise RecordsError(f"cannot write {self.path}: the disk took {written} of {len(data)} bytes; {ADVICE}")
 
     def close(self) -> None:
         if self._descriptor is not None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import tempfile
 
-ERROR_KINDS: tuple[str, ...] = ("request", "source", "assemble", "lds", "timeout", "crash")
+ERROR_KINDS: tuple[str, ...] = ("request", "source", "assemble", "lds", "timeout", "crash", "machine")
 REPEATABLE_KINDS: tuple[str, ...] = ("source", "assemble", "lds")  # the same input fails the same way: may be cached
 
 
@@ -14,7 +15,8 @@ class CompileError(ValueError):
     Attributes:
         kind: "request" (cannot be asked for), "source" (the Triton front end or a pass refused it), "assemble" (the
             target has no such instruction), "lds" (more LDS than a workgroup may have), "timeout", "crash" (the
-            compiler died, or the machine had no room for it).
+            compiler died, or the machine had no memory for it), "machine" (its files could not be written: that says
+            nothing about the kernel, so nobody records it).
         detail: everything the compiler said, for a log.
     """
 
@@ -37,7 +39,11 @@ def explain(error: BaseException, diagnostics: str, kernel: str, arch: str) -> C
         arch: target, for the message.
     """
     detail = f"{diagnostics}\n{type(error).__name__}: {error}".strip()
-    if isinstance(error, (OSError, MemoryError)):  # the machine's fault, not the kernel's: may not repeat
+    if isinstance(error, OSError):
+        reason = f"{error.strerror or error} in {tempfile.gettempdir()}"
+        advice = "let TMPDIR name a folder with some space"
+        return CompileError(f"{kernel}: compilation failed: {reason}; {advice}", "machine", detail)
+    if isinstance(error, MemoryError):  # may not repeat
         return CompileError(f"{kernel}: compilation failed: {error or type(error).__name__}", "crash", detail)
     refused = re.search(r"error: ([^\n]*not supported on this GPU[^\n]*)\n\s*([^\n]+)", diagnostics)
     if refused:

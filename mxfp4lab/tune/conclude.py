@@ -49,6 +49,8 @@ def verify_best(search: Search) -> None:
 def _emulate(search: Search, entry: Entry) -> None:
     (outcome,) = search.use.compile_many([entry.candidate.plan], 1)  # from the compile cache
     if outcome.error is not None:
+        if getattr(outcome.error, "kind", "") == "machine":
+            raise outcome.error
         check = Check(Status.compile_error, str(outcome.error))
     else:
         check = search.use.verify(outcome.compiled, search.bench.seed)

@@ -181,6 +181,8 @@ class Search:
         """Screen, count, predict: one row, whatever happens."""
         if outcome.error is not None:
             kind = getattr(outcome.error, "kind", "")
+            if kind == "machine":  # no row: a full disk is no property of a config
+                raise outcome.error
             if kind == "lds":
                 entry.status, entry.reason = Status.screened, f"lds: {outcome.error}"
             elif kind == "timeout":

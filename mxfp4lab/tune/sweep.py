@@ -16,7 +16,7 @@ from typing import Any
 from mxfp4lab.gpu.executors import COMPARE, COMPARE_TIMEOUT_S, MEASURE
 from mxfp4lab.gpu.pools import Pool, Task
 from mxfp4lab.gpu.worker import Outcome
-from mxfp4lab.paths import REPO_ROOT
+from mxfp4lab.paths import REPO_ROOT, writing
 from mxfp4lab.records import (
     Counts,
     Evidence,
@@ -199,7 +199,9 @@ class _Sweep:
                     state.comparison = {"failed": f"{done.outcome.status}: {done.outcome.reason}"}
         summary = {str(shape): _summary(state) for shape, state in self.result.shapes.items()}
         text = json.dumps({"run_id": self.result.run_id, "device": self.pool.device, "shapes": summary}, indent=1)
-        (self.result.folder / "summary.json").write_text(text + "\n", encoding="utf-8")
+        path = self.result.folder / "summary.json"
+        with writing(path):
+            path.write_text(text + "\n", encoding="utf-8")
 
     def _tasks(self, wanted: list[Candidate], began: list[tuple[Candidate, Facts | None]]) -> Iterator[Task]:
         """Tasks in the order in which they can begin, noted in `began`; what does not compile in `refused`.
@@ -214,6 +216,8 @@ class _Sweep:
         for result in compile_many([candidate.plan for candidate in wanted]):
             candidate = wanted[result.index]
             if result.error is not None:
+                if result.error.kind == "machine":  # a full disk is no property of a config
+                    raise result.error
                 self.refused.append((candidate, result.error))
             else:
                 began.append((candidate, kernel_facts(result.compiled.kernels)))
