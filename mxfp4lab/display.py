@@ -50,11 +50,23 @@ def badge(text: Any, tone: str) -> Html:
     )
 
 
+def stacked(first: Any, *below: Any) -> Html:
+    """A cell of several lines: the first as it is, those below small and wrapped; empty ones leave no line."""
+    small = "".join(
+        f'<div style="font-size:11px;opacity:.75;white-space:normal;{"min-width:230px" if len(text) > 40 else ""}">'
+        f"{escape(text)}</div>"
+        for text in map(str, below)
+        if text
+    )
+    return Html(f"{escape(first)}{small}")
+
+
 def card(title: str, body: str) -> Html:
     """A titled box; ``body`` is HTML, ``title`` is text."""
     return Html(
         f'<div class="{_NO_MATH}" style="{_FONT};border:{_EDGE};border-radius:4px;padding:8px 12px;margin:4px 0;'
-        f'max-width:1100px;background:var(--jp-layout-color1, transparent);overflow-x:auto">'
+        f"width:fit-content;min-width:min(100%,720px);max-width:100%;box-sizing:border-box;"
+        f'background:var(--jp-layout-color1, transparent);overflow-x:auto">'
         f'<div style="font-weight:600;margin-bottom:6px">{escape(title)}</div>{body}</div>'
     )
 
@@ -65,7 +77,7 @@ def facts(pairs: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> Html:
     rows = "".join(
         f'<tr style="background:transparent"><td style="text-align:left;padding:1px 14px 1px 0;vertical-align:top;'
         f'opacity:.75;white-space:nowrap">{escape(name)}</td>'
-        f'<td style="text-align:left;padding:1px 0">{_cell(value)}</td></tr>'
+        f'<td style="text-align:left;padding:1px 0;max-width:900px">{_cell(value)}</td></tr>'
         for name, value in pairs
     )
     return Html(f'<table class="{_NO_MATH}" style="border-collapse:collapse;margin:0">{rows}</table>')
@@ -90,9 +102,8 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = 
         for row in rows
     )
     note = f'<div style="opacity:.75;margin-top:4px">{escape(caption)}</div>' if caption else ""
-    return Html(
-        f'<table class="{_NO_MATH}" style="border-collapse:collapse;margin:4px 0"><tr>{head}</tr>{body}</table>{note}'
-    )
+    head = f'<tr style="background:transparent">{head}</tr>'
+    return Html(f'<table class="{_NO_MATH}" style="border-collapse:collapse;margin:4px 0">{head}{body}</table>{note}')
 
 
 def text_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -1,5 +1,6 @@
 """Kernels of your own: plans around them, their pages, and notebook 06 run whole."""
 
+import faulthandler
 import inspect
 import json
 import linecache
@@ -142,6 +143,7 @@ def test_a_typed_kernel_is_compiled_in_a_fork_and_its_code_is_the_files(monkeypa
 
 def test_a_compiler_that_dies_or_hangs_on_a_typed_kernel_costs_an_error(monkeypatch):
     def die(job):
+        faulthandler.disable()  # pytest's would print the stacks of a death that is meant
         with diagnostics.captured_stderr():
             os.write(2, b"LLVM ERROR: Cannot select\nStack dump:\n")
             os.abort()

@@ -14,7 +14,7 @@ INKS = {
     "mfma": "#c2410c",
     "convert": "#0a7d5c",
     "vmem": "#2f7fc1",
-    "lds": "#a15c93",
+    "lds": "#b565a7",
     "scratch": "#d01c1c",
     "waitcnt": "#8a8a8a",
     "barrier": "#8a8a8a",

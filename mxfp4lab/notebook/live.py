@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from mxfp4lab import display as look
 from mxfp4lab.notebook.progress import LiveView, Progress
-from mxfp4lab.plots.style import EVIDENCE_COLOURS, HUES, variant_style
+from mxfp4lab.plots.style import HUES, variant_style
 
 if TYPE_CHECKING:
     from mxfp4lab.tune import Entry, TuneResult
 
-WIDTH, HEIGHT, LEFT, BOTTOM = 560, 240, 46, 34
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 560, 256, 46, 24, 34
 _INK = "var(--jp-ui-font-color1, currentColor)"
 
 
@@ -92,7 +92,7 @@ def scatter(entries: list[Entry]) -> str:
 
     def place(vgprs: float, time: float) -> tuple[float, float]:
         x = LEFT + (WIDTH - LEFT - 8) * vgprs / widest
-        return x, 8 + (HEIGHT - BOTTOM - 8) * (high - math.log(time)) / (high - low)
+        return x, TOP + (HEIGHT - BOTTOM - TOP) * (high - math.log(time)) / (high - low)
 
     marks = []
     for vgprs, time, variant in reversed(points):
@@ -110,9 +110,9 @@ def scatter(entries: list[Entry]) -> str:
     )
     kind = str(entries[0].evidence)
     frame = (
-        f'<path d="M{LEFT} 8V{HEIGHT - BOTTOM}H{WIDTH - 8}" fill="none" stroke="{_INK}" stroke-opacity=".4"/>'
+        f'<path d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - 8}" fill="none" stroke="{_INK}" stroke-opacity=".4"/>'
         f'<text x="{WIDTH - 8}" y="{HEIGHT - 4}" text-anchor="end">VGPRs of the GEMM</text>'
-        f'<text x="{LEFT}" y="{HEIGHT - 4}" fill="{EVIDENCE_COLOURS[kind]}">time, us ({kind})</text>'
+        f'<text x="{LEFT - 38}" y="12">time, us ({kind})</text>'
     )
     variants = dict.fromkeys(variant for _, _, variant in points)
     legend = " ".join(

@@ -149,9 +149,11 @@ class Plan:
         return f"Plan: {self.variant} on {self.shape}, {self.arch}, config {self.config.config_id}"
 
     def __str__(self) -> str:
-        launches = display.text_table(LAUNCH_HEADERS, self.launch_rows())
+        rows = self.launch_rows()
+        launches = display.text_table(LAUNCH_HEADERS[:4], [row[:4] for row in rows])
+        constants = "\n".join(f"{row[0]} {row[1]}: {'; '.join(filter(None, row[4:]))}" for row in rows)
         buffers = display.text_table(BUFFER_HEADERS, self.buffer_rows())
-        return f"{self._title()}\n{launches}\n\n{buffers}"
+        return f"{self._title()}\n{launches}\n\n{constants}\n\n{buffers}"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(str(self))

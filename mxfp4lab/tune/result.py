@@ -121,8 +121,12 @@ class Table:
             row[RANKING_HEADERS.index("spills")] = display.badge(words, tone)
             place_of = RANKING_HEADERS.index("evidence")
             row[place_of] = display.badge(row[place_of], str(entry.evidence))
+            row[-4] = display.stacked(*row[-4].split(maxsplit=1)) if row[-4] else ""
+            row[-1] = row[-1] and f"known: {row[-1]}"
+            row[-3:] = [display.stacked(*row[-3:])]  # id, what it changes, who used it: one column that fits a page
             rows.append(row)
-        return display.card("Ranking", display.table(ranking_headers(self.result.arch), rows, self.ties))
+        headers = ranking_headers(self.result.arch)[:-2]
+        return display.card("Ranking", display.table(headers, rows, self.ties))
 
 
 @dataclass
