@@ -20,6 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--variant", help="without a notebook: the variant")
     parser.add_argument("--shape", action="append", default=[], metavar="M,N,K", help="with --variant; may be repeated")
     parser.add_argument("--config", metavar="JSON", help="with --variant: '{\"block_m\": 16}'; else its default")
+    parser.add_argument(
+        "--arch", default="gfx950", help="with --variant: the target, gfx950 or sm_90 (default: gfx950)"
+    )
     parser.add_argument("--cell", metavar="TAG", help="export the code cell with this tag of a notebook")
     parser.add_argument(
         "--lint", action="store_true", help="only lint the file: FILE is a submission; nothing is written"
@@ -72,7 +75,7 @@ def _variant(args: argparse.Namespace) -> int:
     config = parse_config(args.config)
     picks = dict.fromkeys(shapes, (args.variant, config))
     evidence = "The given config." if config is not None else "Default configs, not tuned."
-    text = export_submission(picks, args.source[0], evidence=evidence)
+    text = export_submission(picks, args.source[0], evidence=evidence, arch=args.arch)
     return _say(args, args.source[0], text, [str(shape) for shape in shapes])
 
 

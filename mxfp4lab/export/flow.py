@@ -55,6 +55,8 @@ class Flow:
         self._functions: dict[str, _Function] = {}
         self._module_names: set[str] = set()
         self._findings: set[Finding] = set()
+        self._kernels: set[str] = set()
+        self._tabled: set[str] = set()  # functions that stand in a module-level table
         self._collect()
 
     def findings(self) -> list[Finding]:
@@ -86,7 +88,7 @@ class Flow:
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 for target in targets:
                     self._module_names |= {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
-        kernels = set()
+        kernels = self._kernels
         for node in ast.walk(self._tree):
             if isinstance(node, ast.Global):
                 self._module_names |= set(node.names)
@@ -104,9 +106,22 @@ class Flow:
                         item.mutable.add(argument.arg)
                 self._functions[node.name] = item
         self._module_names |= kernels
+        for node in self._tree.body:
+            if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(
+                node.value, (ast.Dict, ast.Tuple, ast.List)
+            ):
+                self._tabled |= {n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)} & set(self._functions)
 
     def function(self, name: str) -> _Function | None:
         return self._functions.get(name)
+
+    def tabled(self, arguments: int) -> list[_Function]:
+        """Functions that a call with so many positional arguments of something out of a table may reach."""
+        found = [self._functions[name] for name in sorted(self._tabled)]
+        return [f for f in found if f.node.args.vararg is not None or arguments <= len(f.parameters)]
+
+    def is_kernel(self, name: str) -> bool:
+        return name in self._kernels
 
     def is_module_name(self, name: str) -> bool:
         return name in self._module_names
@@ -337,7 +352,12 @@ class _Body:
             if last == "clone":
                 return Value(computed=owner.computed)
             return Value(computed=owner.computed or everything.computed)
-        if isinstance(node.func, ast.Subscript):  # kernel[grid](...), or a function out of a table
+        if isinstance(node.func, (ast.Subscript, ast.Name)) and self._from_a_table(node.func):
+            value = Value(computed=everything.computed)
+            for function in self._flow.tabled(len(node.args)):
+                value = value | self._own_call(node, function, arguments, named)
+            return value
+        if isinstance(node.func, ast.Subscript):  # kernel[grid](...)
             self._value(node.func)
             return Value(computed=everything.computed)
         if name == "id":
@@ -361,6 +381,15 @@ class _Body:
             return everything
         self._value(node.func)
         return Value(computed=everything.computed, address=everything.address)
+
+    def _from_a_table(self, called: ast.expr) -> bool:
+        """Is what is called a local that came out of something kept, or an element of a module-level container?"""
+        if isinstance(called, ast.Name):
+            return called.id in self._local and self._local[called.id].kept
+        while isinstance(called, ast.Subscript):
+            called = called.value
+        in_module = isinstance(called, ast.Name) and self._flow.is_module_name(called.id)
+        return in_module and not self._flow.is_kernel(called.id)
 
     def _own_call(
         self, node: ast.Call, function: _Function, arguments: list[Value], named: dict[str | None, Value]

@@ -44,10 +44,16 @@ def function_text(node: cst.FunctionDef) -> str:
     return cst.Module([node.with_changes(leading_lines=kept)]).code.strip()
 
 
-def statement_text(node: cst.CSTNode) -> str:
-    """A top-level statement with the comments above it."""
-    kept = [line for line in getattr(node, "leading_lines", []) if line.comment is not None]
-    return cst.Module([node.with_changes(leading_lines=kept)]).code.strip()
+def statement_text(node: cst.CSTNode, blank: bool = False) -> str:
+    """A top-level statement with the comments above it.
+
+    Args:
+        blank: keep a blank line that stood above.
+    """
+    lines = list(getattr(node, "leading_lines", []))
+    kept = [line for line in lines if line.comment is not None]
+    text = cst.Module([node.with_changes(leading_lines=kept)]).code.strip()
+    return f"\n{text}" if blank and len(kept) < len(lines) else text
 
 
 def names_in(node: cst.CSTNode) -> list[str]:

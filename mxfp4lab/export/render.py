@@ -11,7 +11,7 @@ from mxfp4lab.export.fold import Folder
 from mxfp4lab.export.formulas import Formula
 from mxfp4lab.export.layout import formatted, function_text, names_in, statement_text
 from mxfp4lab.export.recipe import Recipe, Row, Step, Structure
-from mxfp4lab.export.sources import Definition, definitions_of, is_kernel
+from mxfp4lab.export.sources import Definition, definitions_of, in_order, is_kernel
 from mxfp4lab.export.templates import (
     ADAPT,
     AITER_CONFIG,
@@ -85,19 +85,17 @@ class _Writer:
                     continue
                 for definition in definitions_of(item.source.module, item.source.globals, name):
                     found.setdefault(definition.name, definition)
-        by_kind = {kind: [statement_text(d.node).strip() for d in found.values() if d.kind == kind]
-                   for kind in ("import", "constant", "function")}  # fmt: skip
-        self.imports = list(dict.fromkeys(by_kind["import"]))
+        ordered = in_order(found.values())
+        self.imports = list(dict.fromkeys(statement_text(d.node) for d in ordered if d.kind == "import"))
         # A constant that a function computes stands behind that function.
-        functions = {d.name for d in found.values() if d.kind == "function"}
-        computed = [statement_text(d.node).strip() for d in found.values()
-                    if d.kind == "constant" and functions & set(names_in(d.node))]  # fmt: skip
-        plain = [text for text in by_kind["constant"] if text not in computed]
-        parts = ["\n\n".join(plain)] if plain else []
-        parts += by_kind["function"]
-        parts += ["\n\n".join(computed)] if computed else []
-        parts += [function_text(item.node).strip() for item in self._functions]
-        return "\n\n\n".join(parts)
+        functions = {d.name for d in ordered if d.kind == "function"}
+        constants = [d for d in ordered if d.kind == "constant"]
+        computed = [d for d in constants if functions & set(names_in(d.node))]
+        parts = [_constants_text([d for d in constants if d not in computed])]
+        parts += [statement_text(d.node) for d in ordered if d.kind == "function"]
+        parts += [_constants_text(computed)]
+        parts += [function_text(item.node) for item in self._functions]
+        return "\n\n\n".join(part for part in parts if part)
 
     # host code --------------------------------------------------------------------------------------------------------
 
@@ -170,7 +168,7 @@ class _Writer:
         grid_text = f"({', '.join(grid)}{',' if len(grid) == 1 else ''})"
         constants = f"on_this_gpu({step.label})" if self._adapts and self._amd_columns([step]) else step.label
         call = ", ".join([*arguments, *named, f"**{constants}"])
-        return [*self._stand_ins(structure, step), f"    grid = {grid_text}", f"    {step.name}[grid]({call})"]
+        return [f"    grid = {grid_text}", *self._stand_ins(structure, step), f"    {step.name}[grid]({call})"]
 
     @staticmethod
     def _stand_ins(structure: Structure, step: Step) -> list[str]:
@@ -274,7 +272,7 @@ class _Writer:
     def _adapt_text(self) -> str:
         columns = self._amd_columns([step for s in self._recipe.structures for step in s.steps])
         options, converts = columns - {"CONVERT"}, "CONVERT" in columns
-        lacks = ["MI355X's compiler options"] * bool(options) + ["its conversion"] * converts
+        lacks = ["MI355X's options"] * bool(options) + ["its conversion"] * converts
         adapted = DROP_BOTH if options and converts else DROP_OPTIONS if options else DROP_CONVERT
         said = ADAPT.replace("@LACKS@", f"others lack {' and '.join(lacks)}").replace("@ADAPTED@", adapted)
         return f"{AMD_OPTIONS_LINE}\n\n\n{said}" if options else said.replace("lack its", "lack MI355X's")
@@ -282,6 +280,15 @@ class _Writer:
     def _amd_columns(self, steps: list[Step]) -> set[str]:
         """Table columns of launches that other GPUs do not take."""
         return {n for step in steps for n in self._kept(step)[0] if n in AMD_OPTIONS or n == "CONVERT"}
+
+
+def _constants_text(definitions: list[Definition]) -> str:
+    """Constants as their modules have them, a blank line between two modules."""
+    texts = [
+        "\n".join(statement_text(d.node, blank=True) for d in group).strip()
+        for _, group in itertools.groupby(definitions, key=lambda d: id(d.module))
+    ]
+    return "\n\n".join(texts)
 
 
 def _ordered(columns: list[str], options: list[str]) -> list[str]:

@@ -6,6 +6,7 @@ import functools
 import inspect
 import linecache
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,11 +71,37 @@ class Definition:
 
     Attributes:
         name: what it binds; kind: "import", "constant" or "function"; node: the statement.
+        module: the file that it stands in, parsed.
     """
 
     name: str
     kind: str
     node: cst.CSTNode
+    module: cst.Module
+
+    def needs(self, name: str) -> bool:
+        """Does the statement mention a name?"""
+        return name != self.name and name in names(self.node)
+
+
+def in_order(found: Iterable[Definition]) -> list[Definition]:
+    """Definitions file by file, the file whose definitions others need first, and as each file has them."""
+    items = list(found)
+    files: list[cst.Module] = []
+
+    def visit(module: cst.Module) -> None:
+        if any(module is other for other in files):
+            return
+        own = [d for d in items if d.module is module]
+        for other in items:
+            if other.module is not module and any(d.needs(other.name) for d in own):
+                visit(other.module)
+        files.append(module)
+
+    for item in items:
+        visit(item.module)
+    place = {id(statement): i for module in files for i, statement in enumerate(module.body)}
+    return sorted(items, key=lambda d: ([f is d.module for f in files].index(True), place.get(id(d.node), 0)))
 
 
 def definitions_of(module: cst.Module, namespace: dict[str, Any], name: str) -> list[Definition]:
@@ -110,13 +137,13 @@ def _follow(module: cst.Module, namespace: dict[str, Any], name: str, found: lis
         alone = part.with_changes(names=[alias.with_changes(comma=cst.MaybeSentinel.DEFAULT)])
         if isinstance(alone, cst.ImportFrom):
             alone = alone.with_changes(lpar=None, rpar=None)
-        found.append(Definition(name, "import", statement.with_changes(body=[alone])))
+        found.append(Definition(name, "import", statement.with_changes(body=[alone]), module))
         return
     for other in dict.fromkeys(names(part)):
         if other != name and other not in ("tl", "triton", "torch") and other in namespace:
             _follow(module, namespace, other, found, seen)
     kind = "constant" if isinstance(statement, cst.SimpleStatementLine) else "function"
-    found.append(Definition(name, kind, statement))
+    found.append(Definition(name, kind, statement, module))
 
 
 def _binding(module: cst.Module, name: str) -> cst.BaseStatement | None:
