@@ -156,6 +156,28 @@ KEPT = [
                 OUT.append(c)
             return OUT[0]
         """),
+    ("a workspace that a function out of a table hands out", 12, "reused-output", """\
+        KEPT = {}
+        def workspace(name, shape):
+            if (name, shape) not in KEPT:
+                KEPT[name, shape] = torch.empty(shape, device="cuda")
+            return KEPT[name, shape]
+        def run(data, size):
+            c = workspace("c", data[0].shape)
+            return c
+        CONFIGS = {(1, 2): (run, 3)}
+        def custom_kernel(data):
+            call, *constants = CONFIGS.get(data[0].shape, CONFIGS[1, 2])
+            return call(data, *constants)
+        """),
+    ("the same by a subscript", 6, "reused-output", """\
+        OUT = {}
+        def run(data):
+            return OUT.setdefault(data[0].shape, torch.empty(3, device="cuda"))
+        RUNS = [run]
+        def custom_kernel(data):
+            return RUNS[0](data)
+        """),
 ]  # fmt: skip
 
 
@@ -290,6 +312,27 @@ HONEST = [
             for tensor in data:
                 parts.append(tensor * 2)
             return parts[0] + parts[1]
+        """),
+    ("functions and kernels out of tables, workspaces beside a fresh output", """\
+        KEPT, KERNELS = {}, {}
+        def workspace(name, shape):
+            if (name, shape) not in KEPT:
+                KEPT[name, shape] = torch.empty(shape, device="cuda")
+            return KEPT[name, shape]
+        @triton.jit
+        def copy(a, b):
+            pass
+        def run(data, size):
+            partial, c = workspace("partial", data[0].shape), torch.empty(data[0].shape, device="cuda")
+            kernel = KERNELS["copy"]
+            kernel[(1,)](data[0], partial)
+            KERNELS["copy"][(1,)](partial, c)
+            return c
+        KERNELS["copy"] = copy
+        CONFIGS = {(1, 2): (run, 3)}
+        def custom_kernel(data):
+            call, *constants = CONFIGS.get(data[0].shape, CONFIGS[1, 2])
+            return call(data, *constants)
         """),
     ("a counter of calls", """\
         CALLS = 0
