@@ -7,21 +7,22 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import folding_kernels
 import nbformat
 import pytest
 
-from mxfp4lab.config import GemmConfig
+from mxfp4lab.config import GemmConfig, config_errors
 from mxfp4lab.export import export_submission, lint_source, read_picks
 from mxfp4lab.export.fold import Folder
 from mxfp4lab.export.formulas import Observation, find_formula
 from mxfp4lab.export.layout import formatted, function_text
-from mxfp4lab.export.recipe import Pick, build_recipe
+from mxfp4lab.export.recipe import PROBE_SHAPES, Pick, build_recipe, signature, verify_row
 from mxfp4lab.harness import check_submission
 from mxfp4lab.harness.cases import Log
-from mxfp4lab.plan import VARIANTS, default_config
+from mxfp4lab.plan import VARIANTS, build_plan, default_config
 from mxfp4lab.shapes import TASK_SHAPES, TEST_SHAPES, Shape
 
 TRITON_VARIANTS = [name for name, spec in VARIANTS.items() if not spec.needs_aiter and not spec.traits.hopper]
@@ -111,6 +112,37 @@ def test_an_exported_file_is_laid_out_as_ruff_does_it() -> None:
     assert "dict(a=1,   b=2)" in laid_out
     with pytest.raises(ValueError, match="ruff, which lays out exported files, failed"):
         formatted("def f(:\n")
+
+
+UNSEEN = [Shape(*s) for s in ((2, 64, 128), (48, 1280, 2304), (96, 352, 512), (320, 3072, 448), (600, 512, 1536))]
+
+
+@pytest.mark.parametrize("variant", ["hybrid", "sliced_preshuffled", "prequant_preshuffled"])
+def test_formulas_hold_on_shapes_that_the_search_for_them_did_not_see(variant: str) -> None:
+    """Every number of a launch follows from the file's formulas wherever a row's kernels are the ones planned."""
+    assert not set(UNSEEN) & {*PROBE_SHAPES, *TASK_SHAPES}
+    picks = {shape: [Pick(variant, default_config(variant, shape))] for shape in TASK_SHAPES}
+    default = replace(default_config(variant, TASK_SHAPES[0]), split_k=1)
+    if VARIANTS[variant].traits.a_mode == "open":
+        default = replace(default, a_mode="fused")
+    recipe, held = build_recipe(picks, Pick(variant, default)), 0
+    for row in recipe.all_rows():
+        own = signature(build_plan(variant, row.pick.config, row.shape or PROBE_SHAPES[0]))
+        for shape in UNSEEN:
+            if config_errors(row.pick.config, shape, "gfx950", variant):
+                continue
+            made = build_plan(variant, row.pick.config, shape)
+            clamped = [v for v in row.values if v.get("SPLIT_K", 1) != row.pick.config.split_k]
+            if signature(made) == own and not clamped and effective_split_is_whole(made, row.pick.config):
+                verify_row(recipe, row, made)
+                held += 1
+    assert held >= 10
+
+
+def effective_split_is_whole(plan, config: GemmConfig) -> bool:
+    """A split that the shape clamps is the one number that a row knows for its own shape only."""
+    return all(dict(launch.constants).get("SPLIT_K", config.split_k) == config.split_k
+               for launch in plan.launches if hasattr(launch, "constants"))  # fmt: skip
 
 
 # the recipe and the file ----------------------------------------------------------------------------------------------
