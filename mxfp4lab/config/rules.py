@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from mxfp4lab.config.gemm import CHOICES, DEFAULTS, SPLITS, GemmConfig
@@ -230,7 +231,7 @@ def _check_cooperative(config: GemmConfig, shape: Shape, refuse: Refuse) -> None
     elif (parts := config.block_m // 16 * (shape.k // config.quant_block_k)) > 32:
         refuse("quant_block_k", f"must be larger: {parts} parts of A, one to each of an XCD's 32 workgroups at most")
     width = max(config.block_n * config.tiles_n, 1)
-    tiles = -(-(-(-shape.n // width)) // (8 // tiles_m))
+    tiles = math.ceil(math.ceil(shape.n / width) / (8 // tiles_m))
     if tiles > 32:
         refuse("tiles_n", f"must be larger: {tiles} column tiles an XCD, one to each of its 32 workgroups at most")
     for name, reason in (

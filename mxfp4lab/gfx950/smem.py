@@ -101,5 +101,6 @@ def build_memtime(instruction: Instruction, decoder: Decoder) -> Step:
 
 
 BUILDERS = {
-    "s_setreg_imm32_b32": build_setreg_mode, "s_getreg_b32": build_xcc_id, "s_memtime": build_memtime, "s_memrealtime": build_memtime,
+    "s_setreg_imm32_b32": build_setreg_mode, "s_getreg_b32": build_xcc_id,
+    "s_memtime": build_memtime, "s_memrealtime": build_memtime,
 }  # fmt: skip

@@ -1,9 +1,9 @@
 """GEMM whose workgroups quantize A together: once on every XCD, within the launch that multiplies.
 
 A workgroup that quantizes for itself reads its rows of A as bf16, 2 bytes an element where B has 17/32, and so do all
-the others. Here the workgroups of an XCD, which share an L2, each quantize one part of the rows that the XCD multiplies,
-put it where that L2 keeps it, raise a flag, and read the rest as packed e2m1 when its flags are up. B and its scales
-are on their way meanwhile.
+the others. Here the workgroups of an XCD, which share an L2, each quantize one part of the rows that the XCD
+multiplies, put it where that L2 keeps it, raise a flag, and read the rest as packed e2m1 when its flags are up. B and
+its scales are on their way meanwhile.
 
 What makes it safe:
 

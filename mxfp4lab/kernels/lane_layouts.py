@@ -34,7 +34,7 @@ def operand_layout(waves, rows, unit, length):
 
 @gluon.constexpr_function
 def shared_layout(steps, waves, unit, length):
-    """As ``operand_layout`` of 16 rows, one step of 128 a wave; waves beyond the last step repeat the work of others."""
+    """As ``operand_layout`` of 16 rows, a step of 128 to a wave; waves beyond the last step repeat others' work."""
     return gl.DistributedLinearLayout(
         reg_bases=bases(1, unit, 2) + bases(waves, steps, 0),
         lane_bases=bases(1, 16, 1) + bases(unit, length, 2),

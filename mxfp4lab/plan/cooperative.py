@@ -17,8 +17,6 @@ COOPERATIVE_TILES = ((16, 1), (32, 1), (16, 3), (64, 1), (32, 3), (16, 7), (128,
 
 def build_cooperative(config: GemmConfig, shape: Shape, arch: str, variant: str) -> Plan:
     """One launch of 256 workgroups; A's packed copies and flags are workspaces."""
-    from dataclasses import replace
-
     rows, columns = padded_scale_shape(shape.m, shape.k)
     buffers = (
         *input_buffers(shape),

@@ -83,9 +83,9 @@ def _cooperative(shape: Shape, base: GemmConfig) -> Iterator[GemmConfig]:
                             num_warps=num_warps, quant_block_k=part_k,
                         )  # fmt: skip
                         waste = block_m >= 2 * max(shape.m, 16) or block_k * num_warps > max(512, shape.k)
-                        if not waste and block_m * block_n * tiles_n <= MAX_ACCUMULATOR_VGPRS * 64:
-                            if not config_errors(config, shape, "gfx950", "cooperative_preshuffled"):
-                                yield config
+                        waste |= block_m * block_n * tiles_n > MAX_ACCUMULATOR_VGPRS * 64
+                        if not waste and not config_errors(config, shape, "gfx950", "cooperative_preshuffled"):
+                            yield config
 
 
 def _wgmma(shape: Shape, base: GemmConfig, mode: str) -> Iterator[GemmConfig]:
