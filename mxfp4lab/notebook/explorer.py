@@ -28,39 +28,40 @@ def shuffle_explorer(
         rows: rows of the operand (padded).
         scale_cols: columns of its shuffled scales (padded).
         k_bytes: packed bytes per row.
-        picks: (row, column) shown where nobody can move a slider.
+        picks: (row, column) shown where nobody can move a slider; sliders start at the first.
         live: whether to give widgets; None asks the session.
 
     Returns:
         A widget, or an object that shows the picks as a table.
     """
     if is_live() if live is None else live:
-        return _widgets(rows, scale_cols, k_bytes)
+        return _widgets(rows, scale_cols, k_bytes, picks[0] if picks else (0, 0))
     found = [entry for row, col in picks for entry in look_up(row, col, scale_cols, k_bytes)]
     if picks:  # and once the other way round
         offset = look_up(*picks[0], scale_cols, k_bytes)[0].offset
         found += look_back(offset, scale_cols, k_bytes)
+        return StaticTable(_HEADERS, _rows(found), f"The last two rows: who sits at byte {offset} of either layout.")
     return StaticTable(_HEADERS, _rows(found))
 
 
 class StaticTable:
     """A table that shows itself as HTML or plain text."""
 
-    def __init__(self, headers: Sequence[str], rows: list[list[Any]]) -> None:
-        self.headers, self.rows = headers, rows
+    def __init__(self, headers: Sequence[str], rows: list[list[Any]], caption: str = "") -> None:
+        self.headers, self.rows, self.caption = headers, rows, caption
 
     def _repr_html_(self) -> str:
-        return str(look.table(self.headers, self.rows))
+        return str(look.table(self.headers, self.rows, self.caption))
 
     def __repr__(self) -> str:
-        return look.text_table(self.headers, self.rows)
+        return "\n".join(filter(None, (look.text_table(self.headers, self.rows), self.caption)))
 
 
-def _widgets(rows: int, scale_cols: int, k_bytes: int) -> Any:
+def _widgets(rows: int, scale_cols: int, k_bytes: int, start: tuple[int, int]) -> Any:
     import ipywidgets as widgets
 
-    row = widgets.IntSlider(description="row", max=rows - 1)
-    col = widgets.IntSlider(description="column", max=scale_cols - 1)
+    row = widgets.IntSlider(description="row", value=start[0], max=rows - 1)
+    col = widgets.IntSlider(description="column", value=start[1], max=scale_cols - 1)
     offset = widgets.BoundedIntText(description="byte offset", max=rows * scale_cols - 1)
     shown = widgets.HTML()
 

@@ -174,3 +174,24 @@ def _from_quantizer(quantize: Any) -> Answerer:
         return packed.numpy(), scale.reshape(-1).numpy()
 
     return answer
+
+
+def everybody(install: Any = None) -> tuple[dict[str, Answerer], dict[str, Answerer], dict[str, str]]:
+    """All who can answer here: on bf16 input, on float32 input, and who cannot and why.
+
+    Args:
+        install: an aiter, from `oracle.install.find_aiter`, or None.
+    """
+    known = {"torch": torch_answerer(), "torch, before 975": torch_answerer("half_away")}
+    missing = {}
+    for name, make in (("ml_dtypes", ml_dtypes_answerer), ("torchao", torchao_answerer)):
+        try:
+            known[name] = make()
+        except ImportError as error:
+            missing[name] = str(error)
+    on_f32 = known | {name: kernel_answerer(name) for name in ("sw_aiter", "sw_bits", "hw_f32")}
+    on_bf16 = on_f32 | {"hw_bf16": kernel_answerer("hw_bf16")}
+    if install is not None:
+        on_bf16["aiter"] = aiter_answerer(install, torch.bfloat16)
+        on_f32 = on_f32 | {"aiter": aiter_answerer(install)}
+    return on_bf16 | gpu_answerers(install), on_f32, missing

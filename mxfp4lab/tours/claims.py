@@ -13,7 +13,10 @@ from typing import Any
 import torch
 
 from mxfp4lab.formats import BLOCK, cvt_scalef32_pk_fp4_f32, decode_e8m0, quantize_mxfp4
+from mxfp4lab.oracle.install import AiterError
 from mxfp4lab.paths import REPO_ROOT
+from mxfp4lab.shapes import Shape
+from mxfp4lab.tours.padding import pad_model, pad_prebuilt, short_scale_buffer
 
 
 @dataclass(frozen=True)
@@ -132,3 +135,30 @@ def nvidia_claim(install: Any) -> Claim:
         else f"compiled for sm_90 the exponent goes through {', '.join(found) or 'no float-to-integer conversion'}"
     )
     return Claim("aiter's op can serve as reference on an NVIDIA GPU", not clamping, because)
+
+
+def padding_claims(install: Any = None) -> list[Claim]:
+    """'Padding with 127 is harmless' and 'M < 32 needs no padding', put to AMD's prebuilt GEMM on the emulator.
+
+    Without an aiter, or without the decoder of code objects, arithmetic answers the first alone.
+
+    Args:
+        install: from `oracle.install.find_aiter`, or None.
+    """
+    tail, small = Shape(20, 256, 1664), Shape(4, 256, 512)
+    try:
+        if install is None:
+            raise AiterError("no aiter")
+        leak, evidence = pad_prebuilt(tail, "127", install=install), "emulated"
+        bare, enough = (short_scale_buffer(small, given, install=install) for given in (4 * 16, 32 * 16))
+    except (AiterError, ImportError):
+        leak, evidence, bare = pad_model(tail, "127"), "", None
+    because = f"{leak.kernel}, {tail}: {leak.refused} of {leak.outputs} outputs refused; zero is the harmless byte"
+    found = [Claim("padding with 127 is harmless", leak.refused == 0, because, evidence)]
+    if bare is not None:
+        because = (
+            f"{small}: given {bare.given} bytes, those of 4 rows, {bare.reads_past_the_end} loads leave the buffer and "
+            f"{bare.refused} of {bare.outputs} outputs are refused; given {enough.given}, {enough.refused}"
+        )
+        found.append(Claim("M < 32 needs no padding", bare.refused == 0, because, evidence))
+    return found

@@ -180,6 +180,22 @@ def climb(steps: list[Step], shape: Shape) -> tuple[list[Measured], list[str]]:
     return rungs, missing
 
 
+def columns(rungs: list[Measured]) -> tuple[list[str], list[float], list[tuple[float, float]], list[float]]:
+    """Ideas, modelled microseconds, their intervals, VALU per MFMA: what `plots.variants.ladder_bars` draws."""
+    ideas = [rung.step.idea for rung in rungs]
+    times = [rung.prediction.predicted_us for rung in rungs]
+    return ideas, times, [rung.prediction.interval for rung in rungs], [rung.valu_per_mfma for rung in rungs]
+
+
+def climbed(rungs: list[Measured]) -> str:
+    """From the step with most VALU instructions per MFMA to the last, in words."""
+    first, last = max(rungs, key=lambda rung: rung.valu_per_mfma), rungs[-1]
+    return (
+        f"from {first.valu_per_mfma:.0f} to {last.valu_per_mfma:.1f} VALU per MFMA (emulated), "
+        f"from {first.prediction.predicted_us:.2f} to {last.prediction.predicted_us:.2f} us (modelled)"
+    )
+
+
 def small_ideas(shape: Shape) -> list[tuple[str, Step, Step]]:
     """Pairs that differ in one axis of the fused kernel: (axis, without, with)."""
     base = GemmConfig(block_m=16, block_n=64, convert="hw_bf16", split_k=7 if shape.k >= 4096 else 1)

@@ -21,7 +21,7 @@ class PaddingResult:
     """A GEMM with some bytes in the padding of its scales.
 
     Attributes:
-        kernel: which machine code.
+        kernel: whose, and how it was run.
         shape: the GEMM.
         padding: what the padding held.
         padded_bytes: how many bytes of A's and B's shuffled scales are padding.
@@ -154,7 +154,7 @@ def pad_model(shape: Shape, padding: str, step: int = 256, columns: int = 128, s
     b = [unshuffle_weight(_running_on(t, 16, k_bytes, whole).reshape(-1, whole)) for t in tiles]
     a_scale, b_scale = (e8m0_unshuffle(inputs[n]) for n in ("a_scale_sh", "b_scale_sh"))
     c = matmul_dequantized(a, a_scale[: shape.m], torch.cat(b), b_scale[: shape.n])
-    return _judged(f"whole steps of {step}, modelled", shape, padding, padded, c, reference)
+    return _judged(f"whole steps of {step}, by arithmetic", shape, padding, padded, c, reference)
 
 
 def _running_on(matrix: torch.Tensor, rows: int, k_bytes: int, whole: int) -> torch.Tensor:

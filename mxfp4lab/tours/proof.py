@@ -219,6 +219,25 @@ class Comparison:
         raise ValueError(f"left={left!r}, right={right!r} were not compared on {self.sweep}")
 
 
+def what_holds(bf16: Comparison, f32: Sequence[Comparison], golden: Comparison) -> list[tuple[str, int, bool]]:
+    """(statement, values it was put to, whether it holds): what the sweeps together prove.
+
+    Args:
+        bf16: of every finite bf16 value, with all four converts.
+        f32: of float32 binades.
+        golden: of the golden rows, with the recorded answers.
+    """
+    ours = [bf16.between("torch", name) for name in ("sw_aiter", "sw_bits", "hw_f32", "hw_bf16")]
+    wide = [sweep.between("torch", name) for sweep in (bf16, *f32, golden) for name in ("sw_aiter", "hw_f32")]
+    values = sum(d.elements for d in wide) // 2  # of each of the two
+    since = golden.between("torch", "golden, since PR 975")
+    return [
+        ("all four converts = torch, on every bf16", ours[0].elements, all(d.identical for d in ours)),
+        ("sw_aiter = hw_f32 = torch, on every sweep", values, all(d.identical for d in wide)),
+        ("torch = aiter's op since PR 975, on golden rows", since.elements, since.identical),
+    ]
+
+
 def compare(
     sweep: Sweep,
     answerers: dict[str, Answerer | Answer],
