@@ -54,7 +54,7 @@ def config_errors(
         own = "gfx950" if runs_on(variant, "gfx950") else "sm_90"
         return [f"variant={variant!r} runs on {own} only, not on {arch}"]
     _check_tiles(config, shape, refuse)
-    _check_target(config, arch, refuse)
+    _check_target(config, arch, refuse, variant is not None and VARIANT_TRAITS[variant].sliced)
     if variant is not None:
         traits = VARIANT_TRAITS[variant]
         _check_variant(config, traits, variant, refuse)
@@ -131,11 +131,12 @@ def _check_tiles(config: GemmConfig, shape: Shape, refuse: Refuse) -> None:
         refuse("offset_bits", f"must be 0 or 64 on {shape}: an offset reaches 2^31")
 
 
-def _check_target(config: GemmConfig, arch: str, refuse: Refuse) -> None:
+def _check_target(config: GemmConfig, arch: str, refuse: Refuse, sliced: bool) -> None:
     """What one architecture has and the other lacks."""
     if arch == "gfx950":
-        # dot_scaled becomes a scaled MFMA only from two waves up; with one Triton silently emits bf16 MFMA.
-        if config.num_warps < 2:
+        # dot_scaled becomes a scaled MFMA only from two waves up; with one Triton silently emits bf16 MFMA. Sliced
+        # variants name the instruction themselves.
+        if config.num_warps < 2 and not sliced:
             refuse("num_warps", "must be 2 to 16 on gfx950: one wave gets bf16 MFMA instead of scaled MFMA")
         # The same happens when a K tile is shorter than one instruction.
         least_k = 128 if config.matrix_instr_nonkdim == 16 else 64
@@ -223,6 +224,9 @@ def _check_cooperative(config: GemmConfig, shape: Shape, refuse: Refuse) -> None
         return
     if shape.k % 256:
         refuse("block_k", f"no value works on {shape}: K must be a multiple of 256, whole dwords of shuffled scales")
+    # A wave keeps its half of the dwords of scales from step to step.
+    if config.num_warps == 1 and config.block_k == 128:
+        refuse("num_warps", "must be 2 to 16 with block_k 128 in cooperative variants, or block_k 256")
     # A part is 16 rows, one scale block to a lane.
     if config.quant_block_m != DEFAULTS["quant_block_m"]:
         refuse("quant_block_m", "must be 16 in cooperative variants: the rows of a part of A")

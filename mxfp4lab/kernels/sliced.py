@@ -253,8 +253,9 @@ def sliced_body(
     pair_layout: gl.constexpr = operand_layout(WAVES, BLOCK_M, 16, STEP_K // 2)
     a_scale_layout: gl.constexpr = operand_layout(WAVES, BLOCK_M, 1, STEP_K // 32)
     b_scale_layout: gl.constexpr = operand_layout(WAVES, BLOCK_N, 1, STEP_K // 32)
-    # Whole groups of 256 k only, or a padded column, whose content is anybody's, would be multiplied.
-    BY_WORD: gl.constexpr = K % 256 == 0
+    # Whole groups of 256 k only, or a padded column, whose content is anybody's, would be multiplied. A wave keeps its
+    # half of the dwords from round to round: one wave alone with steps of 128 would need the other in every second.
+    BY_WORD: gl.constexpr = K % 256 == 0 and (ROUND % 256 == 0 or ROUNDS == 1)
     GROUPS: gl.constexpr = max(BLOCK_N // 32, 1)
 
     pid = gl.program_id(0)
