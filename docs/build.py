@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -41,7 +42,8 @@ def main() -> int:
     shutil.rmtree(source, ignore_errors=True)
     (source / "notebooks").mkdir(parents=True)
     for notebook in sorted((REPO / "notebooks").glob("*.ipynb")):
-        shutil.copy(executed(notebook, options.smoke), source / "notebooks" / notebook.name)
+        page = executed(notebook, options.smoke).read_text(encoding="utf-8")
+        (source / "notebooks" / notebook.name).write_text(notebook_page(page), encoding="utf-8")
     for page in [*(REPO / "docs").glob("*.md"), REPO / "docs" / "conf.py"]:
         shutil.copy(page, source / page.name)
     shutil.copytree(REPO / "docs" / "_static", source / "_static")
@@ -84,11 +86,18 @@ def executed(notebook: Path, smoke: bool) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_suffix(".part.ipynb")
         command = [sys.executable, "-W", "ignore", "-m", "papermill", str(notebook), str(part), "--no-progress-bar"]
-        command += ["-p", "out", str(REPO / "outputs"), "--log-level", "ERROR"]
+        command += ["--cwd", str(REPO), "--log-level", "ERROR"]
         command += ["-p", "smoke", "true"] if smoke else []
         subprocess.run(command, check=True)
         part.replace(target)
     return target
+
+
+def notebook_page(text: str) -> str:
+    """An executed notebook without what papermill put in: parameters that stand on the run card anyway."""
+    content = json.loads(text)
+    content["cells"] = [c for c in content["cells"] if "injected-parameters" not in c["metadata"].get("tags", [])]
+    return json.dumps(content)
 
 
 def code_version() -> bytes:

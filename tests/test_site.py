@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import json
 
 import pytest
 
@@ -61,3 +62,11 @@ def test_every_module_of_the_api_pages_is_there_and_says_what_it_is():
     for name in (*build.PAGES, "docs/index.md", "docs/conf.py"):
         if name != "README.md":
             assert (REPO_ROOT / name).is_file(), name
+
+
+def test_what_papermill_put_into_a_notebook_is_not_on_its_page():
+    def cell(source, *tags):
+        return {"cell_type": "code", "source": source, "metadata": {"tags": list(tags)}, "outputs": []}
+
+    text = json.dumps({"cells": [cell("k = 1", "parameters"), cell("k = 2", "injected-parameters"), cell("k")]})
+    assert [c["source"] for c in json.loads(build.notebook_page(text))["cells"]] == ["k = 1", "k"]

@@ -78,8 +78,11 @@ class Findings:
 
     def verdict_table(self) -> None:
         """All verdicts so far, a line each."""
-        rows = [[v["claim"], "true" if v["holds"] else "not so", v["because"]] for v in self._verdicts]
-        self.table(["claim", "verdict", "because"], rows)
+        rows = [
+            [v["claim"], "true" if v["holds"] else "not so", v["evidence"] or "arithmetic", v["because"]]
+            for v in self._verdicts
+        ]
+        self.table(["claim", "verdict", "evidence", "because"], rows)
 
     def write(self) -> Path:
         """Write ``findings.json`` beside the figures and say where."""

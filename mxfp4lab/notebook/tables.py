@@ -60,7 +60,7 @@ def traps(results: Iterable[TrapResult]) -> Table:
 
 def paddings(results: Iterable[PaddingResult]) -> Table:
     """C under what stands in the padding."""
-    headers = ("machine code", "shape", "padding", "bytes of it", "C identical (%)", "refused", "of")
+    headers = ("kernel", "shape", "padding", "bytes of it", "C identical (%)", "refused", "of")
     rows = [
         [r.kernel, str(r.shape), r.padding, r.padded_bytes, 100 * r.identical, r.refused, r.outputs] for r in results
     ]

@@ -94,7 +94,13 @@ def times_by_shape(
         fontsize=8,
         color="0.3",
     )
-    ax.set(xticks=x, xticklabels=shapes, ylabel="time in the harness, us", yscale="log", ylim=(floor_us * 0.9, None))
+    ax.set(
+        xticks=x,
+        xticklabels=shapes,
+        ylabel="time in the harness, us (markers: modelled)",
+        yscale="log",
+        ylim=(floor_us * 0.9, None),
+    )
     ticks = [tick for tick in (5, 6, 7, 8, 10, 12, 15, 20, 30, 40) if tick <= ax.get_ylim()[1]]
     ax.set_yticks(ticks, [str(tick) for tick in ticks])
     ax.minorticks_off()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -227,12 +228,17 @@ def source_rows(lines: Sequence[Line], most: int) -> list[list[Any]]:
     return sorted(rows, key=lambda row: -row[0])[:most]
 
 
+SOURCE_SHOWN = 84  # characters of a source line beside its instruction: both fit a page
+
+
 def excerpt(lines: Sequence[Line], around: str, before: int = 5, lines_shown: int = 28) -> str:
     """Instructions around the first one that contains a text, each with the source line where it changes."""
     place = next((i for i, line in enumerate(lines) if around in line.text), 0)
     shown, last = [], ""
     for line in lines[max(place - before, 0) :][:lines_shown]:
-        shown.append(f"{line.text[:74]:<76}{line.source if line.source != last else ''}".rstrip())
+        source = line.source if line.source != last else ""
+        source = source if len(source) <= SOURCE_SHOWN else source[: SOURCE_SHOWN - 3] + "..."
+        shown.append(f"{line.text[:56]:<58}{source}".rstrip())
         last = line.source
     return "\n".join(shown)
 
@@ -352,9 +358,9 @@ def _code(step: Step, shape: Shape, knobs: Mapping[str, str]) -> list[str]:
     return [instruction.text for kernel in kernels for instruction in kernel.program.instructions]
 
 
-def recorded_times(shapes: Sequence[Shape]) -> list[list[str]]:
-    """Measured rows of data/recorded/, best first per shape; one row of dashes where there is none."""
-    rows = []
+def recorded_times(shapes: Sequence[Shape]) -> tuple[list[str], list[list[str]]]:
+    """Headers and rows of the measured times in data/recorded/: a row per device and variant, a column per shape."""
+    best: dict[tuple[str, str], dict[Shape, float]] = {}
     for path in sorted((REPO_ROOT / "data" / "recorded").rglob("*.jsonl")):
         for line in path.read_text().splitlines():
             try:
@@ -362,11 +368,11 @@ def recorded_times(shapes: Sequence[Shape]) -> list[list[str]]:
             except json.JSONDecodeError:  # a torn last line
                 continue
             if trial.get("evidence") == "measured" and trial.get("latency_us"):
+                times = best.setdefault((trial["device"], trial["variant"]), {})
                 shape = Shape(**trial["shape"])
-                if shape in shapes:
-                    found = (trial["latency_us"], str(shape), trial["variant"], trial["device"])
-                    rows.append((shapes.index(shape), *found))
-    best: dict[tuple[int, str, str], tuple] = {}
-    for row in sorted(rows):
-        best.setdefault((row[0], row[3], row[4]), row)
-    return [[r[2], r[3], r[4], f"{r[1]:.2f}"] for r in best.values()] or [["-", "-", "-", "-"]]
+                times[shape] = min(times.get(shape, math.inf), trial["latency_us"])
+    rows = [
+        [device, variant, *(f"{times[shape]:.2f}" if shape in times else "-" for shape in shapes)]
+        for (device, variant), times in sorted(best.items(), key=lambda item: (item[0][0], min(item[1].values())))
+    ]
+    return ["device", "variant", *(f"{shape}, us" for shape in shapes)], rows or [["-"] * (2 + len(shapes))]
