@@ -164,6 +164,8 @@ def ladder(shape: Shape) -> list[Step]:
     ]
     if best != steps[-1].config:
         steps.append(Step("a tile that fills the CUs", "sliced_preshuffled", best))
+    together = dataclasses.replace(default_config("cooperative_preshuffled", shape), amax="packed_max")
+    steps.append(Step("A quantized once on every XCD", "cooperative_preshuffled", together))
     return [step for step in steps if not config_errors(step.config, shape, "gfx950", step.variant)]
 
 
