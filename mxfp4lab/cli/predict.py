@@ -7,6 +7,7 @@ from typing import Any
 
 from mxfp4lab import display
 from mxfp4lab.cli.common import add_plan_arguments, answer, describe, plan_from, quiet_stdout
+from mxfp4lab.config import VARIANT_TRAITS
 
 REGIMES = ("harness", "device")
 
@@ -42,6 +43,8 @@ def _text(data: dict[str, Any]) -> str:
     ]
     if data.get("extrapolated"):
         lines.append("outside what the model was fitted on: " + "; ".join(data.get("outside") or ["see its terms"]))
+    if caveat := VARIANT_TRAITS[data["variant"]].caveat:
+        lines.append(f"mind: {caveat}")
     lines += ["", display.text_table(("term", "us"), [(n, float(v)) for n, v in data["terms"].items() if v])]
     rows = [
         (one["name"], one["workgroups"], one["waves_per_workgroup"], float(one["valu_per_wave"]),

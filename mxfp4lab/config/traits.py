@@ -21,6 +21,7 @@ class VariantTraits:
         sliced: whether the waves of a workgroup divide K among them (Gluon, gfx950 only).
         cooperative: whether the workgroups of an XCD quantize A together (a sliced variant).
         hopper: whether it multiplies exact bf16 values with Hopper's wgmma (sm_90 only).
+        caveat: what a modelled time of it leaves open, "" if nothing.
     """
 
     a_mode: str
@@ -31,6 +32,7 @@ class VariantTraits:
     sliced: bool = False
     cooperative: bool = False
     hopper: bool = False
+    caveat: str = ""
 
 
 VARIANT_TRAITS: dict[str, VariantTraits] = {
@@ -43,7 +45,15 @@ VARIANT_TRAITS: dict[str, VariantTraits] = {
     "prequant_preshuffled": VariantTraits("prequant", "preshuffled", scale_load="by_tile"),
     "constexpr_preshuffled": VariantTraits("fused", "preshuffled", "constexpr", "by_tile"),
     "sliced_preshuffled": VariantTraits("fused", "preshuffled", "constexpr", sliced=True),
-    "cooperative_preshuffled": VariantTraits("fused", "preshuffled", "constexpr", sliced=True, cooperative=True),
+    "cooperative_preshuffled": VariantTraits(
+        "fused",
+        "preshuffled",
+        "constexpr",
+        sliced=True,
+        cooperative=True,
+        caveat="workgroups wait for each other, of which no published time exists: beyond the round trips that nothing "
+        "covers, the model takes that as free",
+    ),
     "hopper": VariantTraits("open", "rowmajor", "constexpr", "by_tile", hopper=True),
 }
 

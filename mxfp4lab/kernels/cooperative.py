@@ -36,10 +36,10 @@ from .sliced import (
     workgroup_barrier,
 )
 
-XCDS = gl.constexpr(8)
-WORKGROUPS = gl.constexpr(256)  # one for each compute unit
-PER_XCD = gl.constexpr(32)
-PATIENCE = gl.constexpr(200)
+XCDS = gl.constexpr(8)  # each with an L2 of its own
+PER_XCD = gl.constexpr(32)  # compute units, a workgroup each
+WORKGROUPS = gl.constexpr(256)
+PATIENCE = gl.constexpr(200)  # looks at the flags, a round trip to L2 each, before a workgroup helps itself
 
 
 @gluon.jit

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mxfp4lab import display
-from mxfp4lab.config import GemmConfig
+from mxfp4lab.config import VARIANT_TRAITS, GemmConfig
 from mxfp4lab.records import Evidence
 from mxfp4lab.shapes import Shape
 from mxfp4lab.tune.screens import main_kernel
@@ -111,6 +111,11 @@ class Pick:
             f"its gfx950 code was executed: {self.bf16_identical:.2%} of C's bf16 equal the reference."
         )
 
+    def _caveat(self) -> str:
+        """What a modelled time of the variant leaves open."""
+        known = VARIANT_TRAITS.get(self.variant)
+        return known.caveat if known and self.latency_us is None else ""
+
     def lines(self) -> list[tuple[str, Any]]:
         """(name, value) for people; the HTML and the plain form both show these."""
         kernel = main_kernel(self.facts)
@@ -135,6 +140,7 @@ class Pick:
             ("variant", self.variant),
             ("config", f"{self.config.config_id}: {config}"),
             ("predicted" if "modelled" in time else "measured", time),
+            *([("mind", caveat)] if (caveat := self._caveat()) else []),
             ("C", f"{self.bf16_identical:.4%} of bf16 identical to the reference, {self.verified}"),
             (
                 "registers",
