@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mxfp4lab.export.gather import CellError, gather, parse_cell
+from mxfp4lab.export.cells import CellError, parse_cell
+from mxfp4lab.export.gather import gather
+from mxfp4lab.export.layout import sorted_imports
 from mxfp4lab.export.lint import lint_source
 from mxfp4lab.export.render import HEADER
 from mxfp4lab.export.submission import write_file
@@ -37,7 +39,7 @@ def submission_from_cell(
     if "custom_kernel" not in parse_cell(cell).bindings:
         raise CellError("cell line 1: the cell defines no custom_kernel")
     body = gather(cell, earlier, session)
-    text = body if body.startswith("#!POPCORN") else HEADER + body
+    text = sorted_imports(body if body.startswith("#!POPCORN") else HEADER + body)
     refused = [finding for finding in lint_source(text) if finding.severity == "error"]
     if refused:
         lines, own = text.splitlines(), cell.splitlines()

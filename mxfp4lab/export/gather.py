@@ -1,46 +1,44 @@
-"""Collects from source what a piece of code needs: definitions of earlier cells and of the lab, never pickles.
+"""Collects from source what a piece of code needs: statements of earlier cells and of the lab, never pickles.
 
-A name is taken, in this order, from the code itself, from the cells before it (the latest definition counts), and from
-modules of the lab (followed through their imports: nothing of the lab is imported in the end). A plain value that the
-session holds is written out as a literal; any other name without source is refused, with the line that uses it.
+A name is taken, in this order, from the code itself, from the cells before it (the latest binding and what changed its
+value since, in the order of the cells), and from modules of the lab (followed through their imports: nothing of the lab
+is imported in the end). A plain value that the session holds is written out as a literal; any other name without source
+is refused, with the line that uses it, as is a name that would mean two things in one file.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
-import dataclasses
 import importlib
-import inspect
-import symtable
+import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-LAB = __name__.split(".")[0]
-MAX_LITERAL = 20_000  # characters
+from mxfp4lab.export.cells import (
+    DEFINITIONS,
+    IMPORTS,
+    CellError,
+    Module,
+    NameClash,
+    absolute,
+    bound_by,
+    builds_on_itself,
+    changed_by,
+    free_names,
+    import_meaning,
+    import_text,
+    lab_module,
+    only_annotations,
+    parse_cell,
+    parse_leniently,
+    read_while_running,
+)
+from mxfp4lab.export.literals import LAB, MAX_LITERAL, classes_of, is_plain, literal
 
-
-class CellError(ValueError):
-    """The code cannot become a file; the message names the line of the cell."""
-
-
-@dataclasses.dataclass(frozen=True)
-class _Module:
-    """A text with its top-level bindings."""
-
-    label: str
-    lines: tuple[str, ...]
-    bindings: Mapping[str, ast.stmt]
-    package: str = ""
-
-    def text(self, node: ast.stmt) -> str:
-        """A statement with its decorators and the comments right above it."""
-        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
-        while first > 1 and self.lines[first - 2].startswith("#"):
-            first -= 1
-        return "\n".join(self.lines[first - 1 : node.end_lineno])
+CELLS = "the notebook"
 
 
 def gather(cell: str, earlier: Sequence[str] = (), session: Mapping[str, Any] | None = None) -> str:
@@ -52,7 +50,8 @@ def gather(cell: str, earlier: Sequence[str] = (), session: Mapping[str, Any] | 
         session: names and values of the running session, where there is one.
 
     Returns:
-        One module's text: imports, then definitions (what is needed stands first), then the cell.
+        One module's text: the cell's own docstring, imports, what is needed of the lab, what is needed of the cells in
+        their order, then the cell as it stands.
 
     Raises:
         CellError: naming the line of the cell that asks for something without source.
@@ -64,105 +63,182 @@ class _Gatherer:
     def __init__(self, cell: str, earlier: Sequence[str], session: Mapping[str, Any]) -> None:
         self._session = session
         self._cell = parse_cell(cell)
-        self._earlier = [m for m in (_parse_leniently(text, i) for i, text in enumerate(earlier)) if m is not None]
+        self._earlier = [m for m in (parse_leniently(text, i) for i, text in enumerate(earlier)) if m is not None]
+        self._history = _history(self._earlier)
         self._imports: dict[str, None] = {}
-        self._parts: list[str] = []
-        self._done: set[tuple[str, str]] = set()
-        self._future = False
+        self._lab_parts: list[str] = []
+        self._cell_parts: dict[int, str] = {}  # by the place of a statement among those of all cells
+        self._done: set[tuple] = set()
+        self._meaning: dict[str, str] = {}
+        self._future = self._cell.postponed
 
     def text(self) -> str:
-        tree = ast.parse("\n".join(self._cell.lines))
-        body = []
-        for node in tree.body:
-            if isinstance(node, (ast.Import, ast.ImportFrom)):
+        for node in self._cell.tree.body:
+            if isinstance(node, IMPORTS):
                 self._own_import(node)
-            else:
-                body.append(node)
+        for name, line in self._cell.bindings.items():
+            self._claim(name, CELLS, getattr(line, "lineno", 1)) if not isinstance(line, IMPORTS) else None
         bound = set(self._cell.bindings)
-        for name, line in _free_names("\n".join(self._cell.lines)).items():
+        for name, line in free_names("\n".join(self._cell.lines)).items():
             if name not in bound:
                 self._need(name, None, line)
-        code = "\n\n".join(self._cell.text(node) for node in body)
-        head = "from __future__ import annotations\n\n" if self._future else ""
-        imports = "\n".join(sorted(self._imports, key=lambda text: (text.startswith("from "), text)))
-        parts = [head + imports, *self._parts, code]
-        return "\n\n\n".join(part for part in parts if part.strip()) + "\n"
+        header, docstring, body = _without_imports(self._cell)
+        imports = "\n".join([*(["from __future__ import annotations\n"] if self._future else []), *self._imports])
+        parts = [*self._lab_parts, *(text for _, text in sorted(self._cell_parts.items()))]
+        head = "\n".join(part for part in (header, docstring) if part)
+        code = "\n\n\n".join(part for part in (imports, _joined(parts), body) if part.strip())
+        return f"{head}\n\n{code}\n".lstrip("\n") if head else f"{code}\n"
 
     def _own_import(self, node: ast.Import | ast.ImportFrom) -> None:
         for alias in node.names:
-            bound = alias.asname or alias.name.split(".")[0]
             module = node.module or "" if isinstance(node, ast.ImportFrom) else alias.name
             if module.split(".")[0] == LAB:
-                self._from_lab(node, alias, bound, node.lineno)
-            else:
-                self._imports[_import_text(node, alias)] = None
+                self._from_lab(node, alias, node.lineno)
+            elif module != "__future__":
+                self._import(node, alias, node.lineno)
+
+    def _import(self, node: ast.Import | ast.ImportFrom, alias: ast.alias, line: int) -> None:
+        if self._claim(alias.asname or alias.name.split(".")[0], import_meaning(node, alias), line):
+            self._imports[import_text(node, alias)] = None
+
+    def _claim(self, name: str, meaning: str, line: int) -> bool:
+        """Give a name its meaning in the file; False if it has this one already.
+
+        Raises:
+            CellError: it has another.
+        """
+        before = self._meaning.setdefault(name, meaning)
+        if before == meaning:
+            return self._meaning[name] is meaning or "." in meaning or meaning == name
+        raise NameClash(f"cell line {line}: {name} would mean two things in one file, that of {before} and that of "
+                        f"{meaning}: call yours differently")  # fmt: skip
 
     # finding a name ---------------------------------------------------------------------------------------------------
 
-    def _need(self, name: str, where: _Module | None, line: int) -> None:
-        """Bring the definition of a name in, after what it needs itself.
+    def _need(self, name: str, where: Module | None, line: int, before: int | None = None) -> None:
+        """Bring in what a name means.
 
         Args:
             where: the lab's module that uses it; None for the cell and the cells before it.
+            before: the place of the statement that reads it while it runs; None where the last binding counts.
         """
-        key = (where.label if where else "", name)
-        if key in self._done or hasattr(builtins, name) or name in ("__file__", "__name__"):
+        statements = [] if where else self._made(name, before)
+        key = (where.label if where else "", name, before, *(s.place for s in statements))
+        if key in self._done or name in ("__file__", "__name__"):
             return
         self._done.add(key)
-        sources = [where] if where else list(reversed(self._earlier))
-        for module in sources:
-            node = module.bindings.get(name)
-            if node is not None:
-                self._take(name, node, module, where, line)
-                return
         if where is not None:
-            raise CellError(f"cell line {line}: {name} of {where.label} has no definition that can be carried along")
-        if name in self._session:
-            self._by_value(name, self._session[name], line)
+            node = where.bindings.get(name)
+            if node is not None:
+                self._take_from_lab(name, node, where, line)
+            elif not hasattr(builtins, name):
+                raise CellError(
+                    f"cell line {line}: {name} of {where.label} has no definition that can be carried along"
+                )
             return
-        raise CellError(f"cell line {line}: name {name!r} is defined neither in this cell nor in an earlier one")
+        by_value = name in self._session and is_plain(self._session[name], self._is_own)
+        by_value = by_value and statements == self._made(name, None)
+        if statements and not (by_value and not any(isinstance(s.node, (*DEFINITIONS, *IMPORTS)) for s in statements)):
+            self._take(name, statements, line, before)
+        elif name in self._session and not (hasattr(builtins, name) and not statements):
+            self._by_value(name, self._session[name], line)
+        elif not hasattr(builtins, name):
+            stars = [ast.unparse(n) for m in [*self._earlier, self._cell] for n in m.tree.body
+                     if isinstance(n, ast.ImportFrom) and n.names[0].name == "*"]  # fmt: skip
+            hint = f"; if it comes from `{stars[-1]}`, import it by name" if stars else ""
+            raise CellError(
+                f"cell line {line}: name {name!r} is defined neither in this cell nor in an earlier one{hint}"
+            )
 
-    def _take(self, name: str, node: ast.stmt, module: _Module, where: _Module | None, line: int) -> None:
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            alias = next(a for a in node.names if (a.asname or a.name.split(".")[0]) == name)
-            origin = _absolute(node, module) if isinstance(node, ast.ImportFrom) else alias.name
+    def _made(self, name: str, before: int | None) -> list[_Statement]:
+        """What made a name what it is: its last binding, and every change since."""
+        events = self._history.get(name, [])
+        past = [s for s in events if before is None or s.place < before] or events
+        last = max((i for i, s in enumerate(past) if name in s.names), default=0)
+        return past[last:]
+
+    def _take(self, name: str, statements: list[_Statement], line: int, before: int | None) -> None:
+        """The statements of earlier cells that made a name what it is."""
+        for statement in statements:
+            module, node = statement.module, statement.node
+            if isinstance(node, IMPORTS):
+                alias = next(a for a in node.names if name in (a.asname, a.name.split(".")[0]))
+                origin = absolute(node, module) if isinstance(node, ast.ImportFrom) else alias.name
+                if origin.split(".")[0] == LAB:
+                    self._from_lab(node, alias, line)
+                else:
+                    self._import(node, alias, line)
+                continue
+            self._claim(name, CELLS, line)
+            text, place = module.text(node), statement.place
+            fresh = place not in self._cell_parts
+            self._cell_parts[place] = text
+            self._future = self._future or module.postponed
+            hints = only_annotations(text) if module.postponed else set()
+            now = read_while_running(node)
+            for other in [*free_names(text), *(bound_by(node) | changed_by(node) if fresh else ())]:
+                if other == name or (other in hints and other not in self._history):
+                    continue
+                if other in now:
+                    self._need(other, None, line, place)
+                if isinstance(node, DEFINITIONS):
+                    self._need(other, None, line, before)
+
+    def _take_from_lab(self, name: str, node: ast.stmt, module: Module, line: int) -> None:
+        if isinstance(node, IMPORTS):
+            alias = next(a for a in node.names if name in (a.asname, a.name.split(".")[0]))
+            origin = absolute(node, module) if isinstance(node, ast.ImportFrom) else alias.name
             if origin.split(".")[0] == LAB:
-                self._from_lab(node, alias, name, line, module)
+                self._from_lab(node, alias, line, module)
             else:
-                self._imports[_import_text(node, alias)] = None
+                self._import(node, alias, line)
             return
-        definition = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
-        if where is None and not definition and name in self._session and self._is_plain(self._session[name]):
-            self._by_value(name, self._session[name], line)
-            return
-        for other in _free_names(module.text(node)):
+        self._claim(name, module.label, line)
+        text = module.text(node)
+        for other in free_names(text):
             if other != name:
-                self._need(other, where, line)
-        self._parts.append(module.text(node))
+                self._need(other, module, line)
+        if text not in self._lab_parts:  # a statement that binds several names is one
+            self._lab_parts.append(text)
 
     def _from_lab(
-        self, node: ast.Import | ast.ImportFrom, alias: ast.alias, bound: str, line: int, module: _Module | None = None
+        self, node: ast.Import | ast.ImportFrom, alias: ast.alias, line: int, module: Module | None = None
     ) -> None:
         if isinstance(node, ast.Import):
             better = f"write `from {alias.name} import NAME`, so that the definition can be carried along"
             raise CellError(f"cell line {line}: `import {alias.name}`: {better}")
-        origin = _absolute(node, module) if module else node.module or ""
-        source = _lab_module(origin, line)
+        origin, bound = absolute(node, module) if module else node.module or "", alias.asname or alias.name
+        source = lab_module(origin, line)
         if alias.name not in source.bindings:
             value = getattr(importlib.import_module(origin), alias.name, None)
             if isinstance(value, ModuleType):
                 raise CellError(f"cell line {line}: {alias.name} is a module of the lab: write `from {value.__name__} "
                                 "import NAME`")  # fmt: skip
-            if self._is_plain(value) and value is not None:
-                self._parts.append(f"{bound} = {_literal(value)}")
+            if value is not None and is_plain(value, self._is_own):
+                self._lab_parts.append(f"{bound} = {literal(value)}")
                 return
             raise CellError(f"cell line {line}: {origin} has no {alias.name} with source")
-        self._future = self._future or any(text.startswith("from __future__") for text in source.lines)
-        self._need(alias.name, source, line)
+        self._future = self._future or source.postponed
+        try:
+            self._need(alias.name, source, line)
+        except NameClash:
+            raise
+        except CellError as error:
+            if module is not None:
+                raise
+            reason = str(error).partition(": ")[2]
+            better = "write the value that you need of it, or use %%submission in the running notebook"
+            said = f"cell line {line}: {alias.name} of {origin} cannot be carried along ({reason}); {better}"
+            raise CellError(said) from None
         if bound != alias.name:
-            self._parts.append(f"{bound} = {alias.name}")
+            self._claim(bound, f"{origin}.{alias.name}", line)
+            self._lab_parts.append(f"{bound} = {alias.name}")
 
     # values of the session --------------------------------------------------------------------------------------------
+
+    def _is_own(self, kind: type) -> bool:
+        """Is a class defined in an earlier cell?"""
+        return any(isinstance(s.node, ast.ClassDef) for s in self._history.get(kind.__name__, []))
 
     def _by_value(self, name: str, value: Any, line: int) -> None:
         if isinstance(value, ModuleType):
@@ -171,137 +247,81 @@ class _Gatherer:
                     f"cell line {line}: {name} is a module of the lab: write `from {value.__name__} import NAME`"
                 )
             self._imports[f"import {value.__name__}" + (f" as {name}" if value.__name__ != name else "")] = None
-        elif self._is_plain(value):
-            text = _literal(value)
-            if len(text) > MAX_LITERAL:
-                raise CellError(f"cell line {line}: {name} is a value of {len(text)} characters; at most {MAX_LITERAL}")
-            if "SimpleNamespace" in text:
-                self._imports["from types import SimpleNamespace"] = None
-            self._parts.append(f"{name} = {text}")
-        else:
+            return
+        if not is_plain(value, self._is_own):
             raise CellError(
                 f"cell line {line}: {name} is a {type(value).__name__} without source: define it in the cell"
             )
-
-    @classmethod
-    def _is_plain(cls, value: Any, depth: int = 6) -> bool:
-        if value is None or isinstance(value, (bool, int, float, str, bytes)):
-            return True
-        if depth and isinstance(value, (list, tuple, set, frozenset)):
-            return all(cls._is_plain(v, depth - 1) for v in value)
-        if depth and isinstance(value, dict):
-            return all(cls._is_plain(k, depth - 1) and cls._is_plain(v, depth - 1) for k, v in value.items())
-        # A config, a shape: its fields are plain, and fields are all that a submission asks of it.
-        return depth > 0 and dataclasses.is_dataclass(value) and not isinstance(value, type) and all(
-            cls._is_plain(getattr(value, f.name), depth - 1) for f in dataclasses.fields(value))  # fmt: skip
-
-
-def _literal(value: Any) -> str:
-    if dataclasses.is_dataclass(value):
-        fields = ", ".join(f"{f.name}={_literal(getattr(value, f.name))}" for f in dataclasses.fields(value))
-        return f"SimpleNamespace({fields})"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{_literal(k)}: {_literal(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        inner = ", ".join(map(_literal, value))
-        return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' if len(value) == 1 else ''})"
-    if isinstance(value, (set, frozenset)):
-        return f"{type(value).__name__}([{', '.join(sorted(map(_literal, value)))}])"
-    if (isinstance(value, float) and value != value) or value in (float("inf"), float("-inf")):
-        return f'float("{value}")'
-    return repr(value)
+        text = literal(value)
+        if len(text) > MAX_LITERAL:
+            raise CellError(f"cell line {line}: {name} is a value of {len(text)} characters; at most {MAX_LITERAL}")
+        if "SimpleNamespace" in text:
+            self._imports["from types import SimpleNamespace"] = None
+        self._claim(name, CELLS, line)
+        for other in classes_of(value):
+            self._need(other, None, line)
+        # Where the notebook bound it last: behind the classes that it is made of.
+        place = max([-1, *(s.place for s in self._history.get(name, []))])
+        self._cell_parts[place] = "\n".join(filter(None, [self._cell_parts.get(place), f"{name} = {text}"]))
 
 
-def parse_cell(text: str) -> _Module:
-    """The cell's bindings.
+@dataclass(frozen=True)
+class _Statement:
+    """A top-level statement of an earlier cell.
 
-    Raises:
-        CellError: a magic, or code that is no Python; the message names the line.
+    Attributes:
+        place: its number among those of all cells; names: what it binds anew, whatever it was before.
     """
-    lines = text.splitlines()
-    for number, line in enumerate(lines, 1):
-        if line.lstrip().startswith(("%", "!")):
-            raise CellError(f"cell line {number}: {line.strip()[:60]!r} is IPython's, not Python's")
-    try:
-        tree = ast.parse(text)
-    except SyntaxError as error:
-        raise CellError(f"cell line {error.lineno}: {error.msg}") from None
-    return _Module("cell", tuple(lines), _bindings(tree))
+
+    module: Module
+    node: ast.stmt
+    place: int
+    names: frozenset[str]
 
 
-def _parse_leniently(text: str, index: int) -> _Module | None:
-    """An earlier cell; magics in it become comments, and a cell that still is no Python offers nothing."""
-    if text.lstrip().startswith("%%"):
-        return None
-    lines = [
-        "pass" if line.lstrip().startswith(("%", "!")) and not line[:1].isspace() else line
-        for line in text.splitlines()
-    ]
-    try:
-        tree = ast.parse("\n".join(lines))
-    except SyntaxError:
-        return None
-    return _Module(f"cell {index}", tuple(lines), _bindings(tree))
-
-
-def _bindings(tree: ast.Module) -> dict[str, ast.stmt]:
-    """Name -> the last top-level statement that binds it; imports inside `if TYPE_CHECKING` count."""
-    found: dict[str, ast.stmt] = {}
-    for node in tree.body:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            found[node.name] = node
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            found |= {alias.asname or alias.name.split(".")[0]: node for alias in node.names}
-        elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            for target in targets:
-                found |= {
-                    n.id: node for n in ast.walk(target) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-                }
-        elif isinstance(node, ast.If):
-            found |= {k: v for k, v in _bindings(ast.Module(node.body + node.orelse, [])).items()
-                      if isinstance(v, (ast.Import, ast.ImportFrom))}  # fmt: skip
+def _history(cells: Sequence[Module]) -> dict[str, list[_Statement]]:
+    """Name -> every statement of the cells that binds it or changes its value, in their order."""
+    found: dict[str, list[_Statement]] = {}
+    for place, (module, node) in enumerate((m, n) for m in cells for n in m.tree.body):
+        bound = bound_by(node)
+        anew = frozenset(name for name in bound if not builds_on_itself(node, name))
+        statement = _Statement(module, node, place, anew)
+        for name in bound | changed_by(node):
+            imported = name not in bound and any(isinstance(s.node, IMPORTS) for s in found.get(name, [])[-1:])
+            if not imported:  # what is done to a module is no business of its name
+                found.setdefault(name, []).append(statement)
     return found
 
 
-def _free_names(text: str) -> dict[str, int]:
-    """Global names that code reads, with the first line that does."""
-    free: set[str] = set()
-
-    def visit(table: symtable.SymbolTable, top: bool) -> None:
-        for symbol in table.get_symbols():
-            if symbol.is_referenced() and (top or symbol.is_global()):
-                free.add(symbol.get_name())
-        for child in table.get_children():
-            visit(child, False)
-
-    visit(symtable.symtable(text, "cell", "exec"), True)
-    lines: dict[str, int] = {}
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Name) and node.id in free:
-            lines[node.id] = min(lines.get(node.id, node.lineno), node.lineno)
-    return {name: lines[name] for name in sorted(lines, key=lambda n: (lines[n], n))}
-
-
-def _import_text(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> str:
-    if isinstance(node, ast.Import):
-        return ast.unparse(ast.Import([alias]))
-    return ast.unparse(ast.ImportFrom(node.module, [alias], node.level))
+def _without_imports(cell: Module) -> tuple[str, str, str]:
+    """The cell's own header lines, its docstring, and the rest as it stands, its top-level imports taken out."""
+    lines = list(cell.lines)
+    body = cell.tree.body
+    docstring = ""
+    first = body[0] if body else None
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        docstring = "\n".join(lines[first.lineno - 1 : first.end_lineno])
+        lines[first.lineno - 1 : first.end_lineno] = [""] * (first.end_lineno - first.lineno + 1)  # type: ignore[operator]
+    for node in body:
+        if isinstance(node, IMPORTS):
+            beside = [n for n in body if n is not node and n.lineno <= node.end_lineno and n.end_lineno >= node.lineno]
+            kept = [ast.unparse(n) for n in beside if not isinstance(n, IMPORTS)]
+            lines[node.lineno - 1] = "; ".join(kept)
+            lines[node.lineno : node.end_lineno] = [""] * (node.end_lineno - node.lineno)  # type: ignore[operator]
+    header = [line for line in lines if line.startswith("#!POPCORN")]
+    rest = [line for line in lines if not line.startswith("#!POPCORN")]
+    while rest and rest[0].strip() in ("", "#"):
+        rest.pop(0)
+    return "\n".join(header), docstring, re.sub(r"\n{4,}", "\n\n\n", "\n".join(rest)).rstrip()
 
 
-def _absolute(node: ast.ImportFrom, module: _Module) -> str:
-    if not node.level:
-        return node.module or ""
-    package = module.package.split(".")
-    return ".".join([*package[: len(package) - node.level + 1], *([node.module] if node.module else [])])
-
-
-def _lab_module(name: str, line: int) -> _Module:
-    try:
-        loaded = importlib.import_module(name)
-        file = inspect.getsourcefile(loaded)
-        text = Path(file or "").read_text()
-    except (ImportError, OSError, TypeError) as error:
-        raise CellError(f"cell line {line}: {name} cannot be read: {error}") from None
-    package = loaded.__name__ if hasattr(loaded, "__path__") else loaded.__name__.rpartition(".")[0]
-    return _Module(name, tuple(text.splitlines()), _bindings(ast.parse(text)), package)
+def _joined(parts: Sequence[str]) -> str:
+    """Statements below each other: two blank lines around definitions, none between short constants."""
+    text = ""
+    for index, part in enumerate(parts):
+        if index:
+            short = all("\n" not in p and not p.startswith(("#", "@")) for p in (part, parts[index - 1]))
+            defines = any(re.search(r"^(def|class|async def|@)", p, re.M) for p in (part, parts[index - 1]))
+            text += "\n\n\n" if defines else "\n" if short else "\n\n"
+        text += part
+    return text
