@@ -20,7 +20,7 @@ from mxfp4lab.export.prose import is_docstring, trimmed
 from mxfp4lab.export.reach import Constants, Walker
 from mxfp4lab.export.rewrite import CallTrimmer, Rewriter, without_parameters
 from mxfp4lab.export.sources import Source, is_kernel, source_of
-from mxfp4lab.export.tidy import drop_unused, forwarded, inline_trivial, single_assignments
+from mxfp4lab.export.tidy import drop_unused, forwarded, inline_trivial, single_assignments, wrapped_call
 from mxfp4lab.export.unroll import unrolled
 from mxfp4lab.export.walk import names, names_bound
 
@@ -109,9 +109,12 @@ class Folder:
     def lookup(self, item: Function, name: str) -> Function | None:
         """The helper that a name in a function's body means."""
         target = item.source.globals.get(name)
-        if not is_kernel(target):
+        if is_kernel(target):
+            return self._functions.get((source_of(target).key[0], name))
+        if target is not None:
             return None
-        return self._functions.get((source_of(target).key[0], name))
+        # A call that stood in a wrapper, in another module.
+        return next((f for f in self._functions.values() if f.name == name and not f.is_entry), None)
 
     # finding out what reaches what ------------------------------------------------------------------------------------
 
@@ -171,16 +174,19 @@ class Folder:
             for item in self._functions.values():
                 item.node = drop_unused(forwarded(single_assignments(unrolled(item.node))))
             live = self.functions()
-            trivial = {}
+            trivial, wrappers = {}, {}
             for item in live:
                 if not item.is_entry and (position := inline_trivial(item.node)) is not None:
                     trivial[item.name] = position
+                call = None if item.is_entry else wrapped_call(item.node)
+                if call is not None and self.lookup(item, call.func.value) is not None:
+                    wrappers[item.name] = call
             unused = {}
             for item in live:
                 mentioned = set(names(item.node.body))
                 unused[item.name] = [i for i, name in enumerate(item.parameters()) if name not in mentioned]
             for item in live:
-                item.node = item.node.visit(CallTrimmer(self, item, unused, trivial))
+                item.node = item.node.visit(CallTrimmer(self, item, unused, trivial, wrappers))
             for item in live:
                 item.node = without_parameters(item.node, unused[item.name])
             for key, item in list(self._functions.items()):

@@ -9,6 +9,7 @@ import libcst as cst
 import libcst.matchers as m
 
 from mxfp4lab.export.evaluate import UNKNOWN, evaluate, literal
+from mxfp4lab.export.merge import bind
 from mxfp4lab.export.reach import Constants, assigned_once, bind_locals, partition
 from mxfp4lab.export.simplify import simplified
 from mxfp4lab.export.unroll import with_lead
@@ -190,13 +191,19 @@ def _with_arguments(call: cst.Call, arguments: Sequence[cst.Arg]) -> cst.Call:
 
 
 class CallTrimmer(cst.CSTTransformer):
-    """Drops arguments that a helper no longer takes; replaces calls of helpers that only hand back an argument."""
+    """Drops arguments that a helper no longer takes; calls of helpers that only hand on become what they hand on to."""
 
     def __init__(
-        self, folder: Folder, item: Function, unused: Mapping[str, Sequence[int]], trivial: Mapping[str, int]
+        self,
+        folder: Folder,
+        item: Function,
+        unused: Mapping[str, Sequence[int]],
+        trivial: Mapping[str, int],
+        wrappers: Mapping[str, cst.Call],
     ) -> None:
         super().__init__()
-        self._folder, self._item, self._unused, self._trivial = folder, item, unused, trivial
+        self._folder, self._item = folder, item
+        self._unused, self._trivial, self._wrappers = unused, trivial, wrappers
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         if not isinstance(original_node.func, cst.Name):
@@ -206,6 +213,11 @@ class CallTrimmer(cst.CSTTransformer):
             return updated_node
         if helper.name in self._trivial:
             return updated_node.args[self._trivial[helper.name]].value
+        if helper.name in self._wrappers:
+            inner = self._wrappers[helper.name]
+            given = bind(helper.node, updated_node)
+            arguments = [cst.Arg(given[argument.value.value]) for argument in inner.args]
+            return _with_arguments(updated_node.with_changes(func=inner.func), arguments)
         positions = self._unused.get(helper.name, [])
         if not positions:
             return updated_node

@@ -9,6 +9,7 @@ import libcst as cst
 import libcst.matchers as m
 
 from mxfp4lab.export.evaluate import evaluate
+from mxfp4lab.export.prose import is_docstring
 from mxfp4lab.export.simplify import Substitute
 from mxfp4lab.export.walk import names, nodes, targets
 
@@ -123,7 +124,10 @@ def _settled(node: cst.FunctionDef, counts: Mapping[str, int]) -> set[str]:
 
 
 def forwarded(node: cst.FunctionDef) -> cst.FunctionDef:
-    """Write `y = e` for `x = e` and a `y = x` right below, where nothing else asks for `x`."""
+    """Write `y = e` for `x = e` and a `y = x` right below, where nothing else asks for `x`.
+
+    And `return f()` for `x, y = f()` and `return x, y`.
+    """
     mentions = Counter(names(node.body))
     return node.with_changes(body=node.body.visit(_Forward(mentions)))
 
@@ -137,6 +141,7 @@ class _Forward(cst.CSTTransformer):
         self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
     ) -> cst.IndentedBlock:
         kept: list[cst.BaseStatement] = []
+        pair = m.SimpleStatementLine(body=[m.Assign(targets=[m.AssignTarget(m.Tuple())], value=m.Call())])
         assignment = m.SimpleStatementLine(body=[m.Assign(targets=[m.AssignTarget(m.Name())])])
         for statement in updated_node.body:
             above = kept[-1] if kept else None
@@ -151,6 +156,14 @@ class _Forward(cst.CSTTransformer):
             ):
                 part = above.body[0].with_changes(targets=statement.body[0].targets)
                 kept[-1] = above.with_changes(body=[part])
+            elif (
+                above is not None
+                and m.matches(above, pair)
+                and m.matches(statement, m.SimpleStatementLine(body=[m.Return(m.Tuple())]))
+                and targets(above.body[0].targets[0].target) == targets(statement.body[0].value)
+                and not any(line.comment for line in statement.leading_lines)
+            ):
+                kept[-1] = above.with_changes(body=[statement.body[0].with_changes(value=above.body[0].value)])
             else:
                 kept.append(statement)
         return updated_node.with_changes(body=kept)
@@ -164,10 +177,21 @@ def _is_shadowing_use(node: cst.FunctionDef, name: str) -> bool:
 
 def inline_trivial(node: cst.FunctionDef) -> int | None:
     """The position of the parameter that a helper hands back and does nothing else; None if it does more."""
-    body = [s for s in node.body.body
-            if not m.matches(s, m.SimpleStatementLine(body=[m.Expr(value=m.SimpleString())]))]  # fmt: skip
+    body = [s for s in node.body.body if not is_docstring(s)]
     if len(body) != 1 or not m.matches(body[0], m.SimpleStatementLine(body=[m.Return(value=m.Name())])):
         return None
     names = [p.name.value for p in node.params.params]
     returned = body[0].body[0].value.value
     return names.index(returned) if returned in names else None
+
+
+def wrapped_call(node: cst.FunctionDef) -> cst.Call | None:
+    """The call that a helper hands its parameters on to, if that is all it does; each parameter once."""
+    body = [s for s in node.body.body if not is_docstring(s)]
+    handed_on = m.Call(func=m.Name(), args=[m.ZeroOrMore(m.Arg(value=m.Name(), keyword=None))])
+    if len(body) != 1 or not m.matches(body[0], m.SimpleStatementLine(body=[m.Return(value=handed_on)])):
+        return None
+    call = body[0].body[0].value
+    given = [argument.value.value for argument in call.args]
+    parameters = [p.name.value for p in node.params.params]
+    return call if sorted(given) == sorted(parameters) and len(set(given)) == len(given) else None
