@@ -5,6 +5,7 @@ Run by `make test-browser`. Screenshots stay in outputs/browser/.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -24,6 +25,7 @@ NOTEBOOKS = sorted((REPO_ROOT / "notebooks").glob("*.ipynb"))
 SHOTS = REPO_ROOT / "outputs/browser"
 WIDTH, TALLEST = 1500, 15000
 RUN_S = 240
+LONG_SEARCH = "04_long_search.ipynb"  # one that is stopped on the way
 CHROMIUM_FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
@@ -40,6 +42,12 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def prepare(notebook: Path, target: Path, out: Path, *parameters: str) -> None:
+    command = [sys.executable, "-m", "papermill", "--prepare-only", str(notebook), str(target), "--no-progress-bar"]
+    command += ["-p", "out", str(out), *parameters]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+
+
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
     """A JupyterLab of its own: no token, only on this machine, settings and files in a scratch folder."""
@@ -47,9 +55,8 @@ def lab(tmp_path_factory):
     work = folder / "work"
     work.mkdir()
     for notebook in NOTEBOOKS:
-        prepare = [sys.executable, "-m", "papermill", "--prepare-only", str(notebook), str(work / notebook.name)]
-        prepare += ["-p", "smoke", "true", "-p", "out", str(folder / "out"), "--no-progress-bar"]
-        subprocess.run(prepare, check=True, capture_output=True, timeout=120)
+        prepare(notebook, work / notebook.name, folder / "out", "-p", "smoke", "true")
+    prepare(REPO_ROOT / "notebooks/04_tune.ipynb", work / LONG_SEARCH, folder / "out_long", "-p", "budget", "all")
     for name, values in SETTINGS.items():
         path = folder / "settings/@jupyterlab" / f"{name}.jupyterlab-settings"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,8 +123,8 @@ def wait(condition, seconds: float, complaint) -> None:
         time.sleep(0.5)
 
 
-def open_and_run(browser, lab: str, name: str) -> list[dict]:
-    """Open a notebook, run all its cells, and return them with their outputs."""
+def open_notebook(browser, lab: str, name: str) -> None:
+    """Open a notebook and wait for its kernel."""
     browser.set_window_size(WIDTH, 1000)
     browser.get(f"{lab}/lab/tree/{name}?reset")
     ready = """
@@ -127,15 +134,40 @@ def open_and_run(browser, lab: str, name: str) -> list[dict]:
                   && panel.sessionContext.session.kernel.status === 'idle');
     """
     wait(lambda: browser.execute_script(ready, name), 120, f"{name} did not open")
+
+
+def start_all(browser) -> None:
+    """Run all cells; `window.allRan` is set when they have."""
     browser.execute_script("""
         window.allRan = null;
         window.jupyterapp.commands.execute('application:toggle-left-area').catch(() => {});
         window.jupyterapp.commands.execute('notebook:run-all-cells').then(ok => { window.allRan = [ok]; },
                                                                          why => { window.allRan = [String(why)]; });
     """)
+
+
+def open_and_run(browser, lab: str, name: str) -> list[dict]:
+    """Open a notebook, run all its cells, and return them with their outputs."""
+    open_notebook(browser, lab, name)
+    start_all(browser)
     wait(lambda: browser.execute_script("return window.allRan !== null;"), RUN_S, f"{name} ran longer than {RUN_S} s")
     cells = "return window.jupyterapp.shell.currentWidget.context.model.toJSON().cells;"
     return browser.execute_script(cells)
+
+
+def in_kernel(browser, code: str) -> str:
+    """Run code in the open notebook's kernel; what it printed, or its error."""
+    return browser.execute_async_script(
+        """
+        const done = arguments[arguments.length - 1];
+        const kernel = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel;
+        const asked = kernel.requestExecute({code: arguments[0]});
+        let said = '';
+        asked.onIOPub = message => { said += message.content.text || message.content.evalue || ''; };
+        asked.done.then(() => done(said));
+        """,
+        code,
+    )
 
 
 def screenshot(browser, name: str) -> Path:
@@ -184,6 +216,27 @@ def test_a_notebook_runs_in_jupyterlab(browser, lab, notebook):
         const panel = window.jupyterapp.shell.currentWidget;
         panel.sessionContext.shutdown().then(() => panel.context.save()).then(() => done(), () => done());
     """)
+
+
+def test_the_live_view_is_calm_and_the_stop_button_leaves_a_result(browser, lab):
+    open_notebook(browser, lab, LONG_SEARCH)
+    browser.execute_script("""
+        window.drawn = [];
+        const kernel = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel;
+        kernel.iopubMessage.connect((_, message) => {
+            if (message.header.msg_type === 'update_display_data') window.drawn.push(Date.now());
+        });
+    """)
+    start_all(browser)
+    wait(lambda: browser.execute_script("return window.drawn.length;") >= 6, RUN_S, "the live view does not move")
+    browser.find_element("css selector", 'jp-button[data-command="notebook:interrupt-kernel"]').click()
+    wait(lambda: browser.execute_script("return window.allRan !== null;"), 60, "the stop button does not stop it")
+    drawn = browser.execute_script("return window.drawn;")[:-1]  # the last one says that it is over, at once
+    assert min(b - a for a, b in itertools.pairwise(drawn)) > 400, "more than about two updates a second"
+    said = in_kernel(browser, "print(result.interrupted, len(result.ranked()), len(str(result.table(3)).splitlines()))")
+    interrupted, ranked, lines = said.split()
+    assert interrupted == "True" and int(ranked) > 0 and int(lines) > 1, said
+    screenshot(browser, "04_tune_interrupted")
 
 
 def use_the_explorer(browser) -> None:
