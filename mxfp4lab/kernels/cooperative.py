@@ -5,18 +5,7 @@ the others. Here the workgroups of an XCD, which share an L2, each quantize one 
 multiplies, put it where that L2 keeps it, raise a flag, and read the rest as packed e2m1 when its flags are up. B and
 its scales are on their way meanwhile.
 
-What makes it safe:
-
-- Nobody depends on anybody: a workgroup that has looked at its flags PATIENCE times quantizes all parts itself. So a
-  workgroup that never runs, or runs on another XCD than expected, costs time and nothing else.
-- Parts and flags are kept per XCD by the number that the hardware gives (HW_REG_XCC_ID), not by the program's number,
-  and per row tile: whoever writes a part writes the same bytes.
-- A flag is up if it holds the number of this call. ``begun`` counts workgroups over all calls, 256 a call, so that a
-  workgroup, which adds itself after it has read, finds ``256 x calls so far`` and up to 255 more.
-
-The order that the flags need is that of one L2: a wave waits for its stores to be acknowledged there (vmcnt), the
-barrier collects the waves, one lane then writes the flag; flags are read past the vector cache (sc0), and nothing of a
-part was read before. Layouts and the division of K among the waves are those of ``sliced``.
+Layouts and the division of K among the waves are those of ``sliced``.
 """
 
 # ruff: noqa: RUF005 (the JIT adds tuples, it does not unpack them)
@@ -161,7 +150,20 @@ def gemm_cooperative(
     """C in one launch of 256 workgroups.
 
     An XCD multiplies one row tile, of which there are 1, 2, 4 or 8, and a range of column tiles, TILES x BLOCK_N wide.
-    Workgroups beyond the last column tile only help to quantize.
+    Workgroups beyond the last column tile only help to quantize: each workgroup of an XCD, which shares its L2, quantizes
+    one part of the XCD's rows, puts it where that L2 keeps it, raises a flag, and reads the rest as packed e2m1 when
+    its flags are up. What makes it safe:
+
+    - Nobody depends on anybody: a workgroup that has looked at its flags PATIENCE times quantizes all parts itself. So
+      a workgroup that never runs, or runs on another XCD than expected, costs time and nothing else.
+    - Parts and flags are kept per XCD by the number that the hardware gives (HW_REG_XCC_ID), not by the program's
+      number, and per row tile: whoever writes a part writes the same bytes.
+    - A flag is up if it holds the number of this call. ``begun_ptr`` counts workgroups over all calls, 256 a call, so
+      that a workgroup, which adds itself after it has read, finds ``256 x calls so far`` and up to 255 more.
+
+    The order that the flags need is that of one L2: a wave waits for its stores to be acknowledged there (vmcnt), the
+    barrier collects the waves, one lane then writes the flag; flags are read past the vector cache (sc0), and nothing
+    of a part was read before.
 
     ``a_q_ptr`` ``[8, R, K // 2]`` u8 and ``a_scale_ptr`` ``[8, R, K // 32]`` u8, R: M up to whole 256s: a copy of A per
     XCD, shuffled as B is.
