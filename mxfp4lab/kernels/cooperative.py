@@ -150,9 +150,9 @@ def gemm_cooperative(
     """C in one launch of 256 workgroups.
 
     An XCD multiplies one row tile, of which there are 1, 2, 4 or 8, and a range of column tiles, TILES x BLOCK_N wide.
-    Workgroups beyond the last column tile only help to quantize: each workgroup of an XCD, which shares its L2, quantizes
-    one part of the XCD's rows, puts it where that L2 keeps it, raises a flag, and reads the rest as packed e2m1 when
-    its flags are up. What makes it safe:
+    The workgroups of an XCD, which share an L2, each quantize one part of its rows, put it where that L2 keeps it,
+    raise a flag, and read the rest as packed e2m1 when its flags are up; those beyond the last column tile only help
+    to quantize. What makes it safe:
 
     - Nobody depends on anybody: a workgroup that has looked at its flags PATIENCE times quantizes all parts itself. So
       a workgroup that never runs, or runs on another XCD than expected, costs time and nothing else.
