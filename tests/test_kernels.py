@@ -126,6 +126,8 @@ TAILS = [Shape(1, 32, 64), Shape(3, 96, 192), Shape(17, 160, 1664), Shape(33, 20
 @pytest.mark.parametrize("variant", TRITON_VARIANTS)
 @pytest.mark.parametrize("shape", TAILS, ids=str)
 def test_tails_are_exact_and_nothing_is_read_outside_or_before_it_is_written(variant, shape):
+    if not VARIANTS[variant].serves(shape):
+        pytest.skip(f"{variant} has no config for {shape}")
     checks = {"poison": True, "races": True} if shape.n <= 160 else {}  # they take their time
     assert_exact(variant, None, shape, **checks)
 
@@ -199,7 +201,7 @@ def test_a_sliced_block_costs_at_most_a_third_of_the_published_kernel_s_valu():
     assert kernel.mix["valu"] + kernel.mix["convert"] <= 265
 
 
-@pytest.mark.parametrize("variant", [name for name in TRITON_VARIANTS if name != "sliced_preshuffled"])
+@pytest.mark.parametrize("variant", [name for name in TRITON_VARIANTS if not VARIANTS[name].traits.sliced])
 def test_the_same_kernels_compile_for_cuda(variant):
     kernels = compile_plan(build_plan(variant, None, "17,160,1664", "sm_90"), "sm_90").kernels
     assert all(kernel.binary for kernel in kernels)

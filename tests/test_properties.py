@@ -35,7 +35,7 @@ AXES: dict[str, tuple] = {
 # Refusals that are not of a config that fails: a setting that the variant does not look at (two configs would be one
 # kernel), one that only wastes what it names.
 OF_NO_EFFECT = re.compile(
-    "only sliced variants choose|fixes it|in sliced variants|half the rows would be padding|where K is not split"
+    "only sliced variants choose|fixes it|in (sliced|cooperative) variants|workgroups at most|half the rows would be padding|where K is not split"
 )
 
 
@@ -94,7 +94,7 @@ def hold(seed: int, count: int) -> tuple[int, int]:
 
 
 def test_accepted_configs_compute_and_refused_ones_do_not() -> None:
-    accepted, refused = hold(seed=24, count=10)
+    accepted, refused = hold(seed=25, count=16)
     assert accepted >= 3 and refused >= 2
 
 

@@ -219,8 +219,8 @@ def _check_sliced(config: GemmConfig, shape: Shape, refuse: Refuse) -> None:
 def _check_cooperative(config: GemmConfig, shape: Shape, refuse: Refuse) -> None:
     """256 workgroups on 8 XCDs: an XCD has one row tile, at most 32 parts of A and at most 32 column tiles."""
     tiles_m = -(-shape.m // config.block_m)
-    if tiles_m not in (1, 2, 4, 8):
-        refuse("block_m", f"must leave 1, 2, 4 or 8 row tiles of M={shape.m}, an equal number of XCDs each")
+    if tiles_m > 8:
+        refuse("block_m", f"must be larger: {tiles_m} row tiles of M={shape.m}, each of which takes an XCD of 8")
         return
     if shape.k % 256:
         refuse("block_k", f"no value works on {shape}: K must be a multiple of 256, whole dwords of shuffled scales")
@@ -231,13 +231,13 @@ def _check_cooperative(config: GemmConfig, shape: Shape, refuse: Refuse) -> None
     if config.quant_block_m != DEFAULTS["quant_block_m"]:
         refuse("quant_block_m", "must be 16 in cooperative variants: the rows of a part of A")
     if config.quant_block_k < 128 or shape.k % config.quant_block_k:
-        refuse("quant_block_k", f"must be 128 or more and divide K={shape.k} in cooperative variants")
+        refuse("quant_block_k", f"must be 128 or more and divide K={shape.k}: a part of A is whole steps")
     elif (parts := config.block_m // 16 * (shape.k // config.quant_block_k)) > 32:
         refuse("quant_block_k", f"must be larger: {parts} parts of A, one to each of an XCD's 32 workgroups at most")
     width = max(config.block_n * config.tiles_n, 1)
     tiles = math.ceil(math.ceil(shape.n / width) / (8 // tiles_m))
     if tiles > 32:
-        refuse("tiles_n", f"must be larger: {tiles} column tiles an XCD, one to each of its 32 workgroups at most")
+        refuse("tiles_n", f"must be larger: {tiles} column tiles an XCD, which has 32 workgroups")
     for name, reason in (
         ("split_k", "a workgroup takes all of K"),
         ("xcd_remap", "tiles go to XCDs by their own rule"),

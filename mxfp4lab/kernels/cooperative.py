@@ -149,7 +149,7 @@ def gemm_cooperative(
 ):
     """C in one launch of 256 workgroups.
 
-    An XCD multiplies one row tile, of which there are 1, 2, 4 or 8, and a range of column tiles, TILES x BLOCK_N wide.
+    An XCD multiplies one row tile, of which there are at most 8, and a range of column tiles, TILES x BLOCK_N wide.
     The workgroups of an XCD, which share an L2, each quantize one part of its rows, put it where that L2 keeps it,
     raise a flag, and read the rest as packed e2m1 when its flags are up; those beyond the last column tile only help
     to quantize. What makes it safe:

@@ -62,7 +62,7 @@ def default_cooperative(shape: Shape) -> GemmConfig:
     for block_m in (16, 32, 64):
         tiles_m = ceil_div(shape.m, block_m)
         part_k = next((k for k in (128, 256, 512) if shape.k % k == 0 and block_m // 16 * (shape.k // k) <= PER_XCD), 0)
-        if tiles_m not in (1, 2, 4, 8) or not part_k or (block_m > 16 and block_m >= 2 * shape.m):
+        if tiles_m > XCDS or not part_k or (block_m > 16 and block_m >= 2 * shape.m):
             continue
         for block_n, tiles_n in COOPERATIVE_TILES:
             columns = block_n * tiles_n

@@ -74,18 +74,20 @@ def _sliced(shape: Shape, base: GemmConfig) -> Iterator[GemmConfig]:
 def _cooperative(shape: Shape, base: GemmConfig) -> Iterator[GemmConfig]:
     """Kernels whose workgroups quantize A together: a tile and a part of A for each of 32 workgroups an XCD."""
     for block_m in (16, 32, 64):
+        # The smallest part that an XCD's 32 workgroups can share out; larger ones are neighbours of the best.
+        fitting = (k for k in (128, 256, 512) if shape.k % k == 0 and block_m // 16 * (shape.k // k) <= 32)
+        part_k = next(fitting, 512)
         for block_n, tiles_n in COOPERATIVE_TILES:
-            for part_k in (128, 256, 512):
-                for block_k in (128, 256):
-                    for num_warps in (4, 8):
-                        config = replace(
-                            base, block_m=block_m, block_n=block_n, tiles_n=tiles_n, block_k=block_k,
-                            num_warps=num_warps, quant_block_k=part_k,
-                        )  # fmt: skip
-                        waste = block_m >= 2 * max(shape.m, 16) or block_k * num_warps > max(512, shape.k)
-                        waste |= block_m * block_n * tiles_n > MAX_ACCUMULATOR_VGPRS * 64
-                        if not waste and not config_errors(config, shape, "gfx950", "cooperative_preshuffled"):
-                            yield config
+            for block_k in (128, 256):
+                for num_warps in (4, 8):
+                    config = replace(
+                        base, block_m=block_m, block_n=block_n, tiles_n=tiles_n, block_k=block_k, num_warps=num_warps,
+                        quant_block_k=part_k,
+                    )  # fmt: skip
+                    waste = block_m >= 2 * max(shape.m, 16) or block_k * num_warps > max(512, shape.k)
+                    waste |= block_m * block_n * tiles_n > MAX_ACCUMULATOR_VGPRS * 64
+                    if not waste and not config_errors(config, shape, "gfx950", "cooperative_preshuffled"):
+                        yield config
 
 
 def _wgmma(shape: Shape, base: GemmConfig, mode: str) -> Iterator[GemmConfig]:
