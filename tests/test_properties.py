@@ -35,7 +35,8 @@ AXES: dict[str, tuple] = {
 # Refusals that are not of a config that fails: a setting that the variant does not look at (two configs would be one
 # kernel), one that only wastes what it names.
 OF_NO_EFFECT = re.compile(
-    "only sliced variants choose|fixes it|in (sliced|cooperative) variants|workgroups at most|half the rows would be padding|where K is not split"
+    "only sliced variants choose|fixes it|in (sliced|cooperative) variants|half the rows would be padding|"
+    "where K is not split|workgroups at most"
 )
 
 
