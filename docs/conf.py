@@ -17,6 +17,7 @@ html_show_sourcelink = False
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 
+highlight_language = "none"  # a plain block is plain
 nb_execution_mode = "off"  # notebooks come executed
 nb_merge_streams = True
 nb_ipywidgets_js: dict[str, dict[str, str]] = {}  # a page shows what papermill's run shows; no script from elsewhere

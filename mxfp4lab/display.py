@@ -51,13 +51,17 @@ def badge(text: Any, tone: str) -> Html:
 
 
 def stacked(first: Any, *below: Any) -> Html:
-    """A cell of several lines: the first as it is, those below small and wrapped; empty ones leave no line."""
-    small = "".join(
-        f'<div style="font-size:11px;opacity:.75;white-space:normal;{"min-width:230px" if len(text) > 40 else ""}">'
-        f"{escape(text)}</div>"
-        for text in map(str, below)
-        if text
-    )
+    """A cell of several lines: the first as it is, those below small and wrapped; empty ones leave no line.
+
+    Text is escaped; an `Html` is taken as it is.
+    """
+    small = ""
+    for text in filter(None, below):
+        ready = isinstance(text, Html)
+        room = "" if ready or len(text) <= 40 else ";min-width:230px"
+        small += (
+            f'<div style="font-size:11px;opacity:.75;white-space:normal{room}">{text if ready else escape(text)}</div>'
+        )
     return Html(f"{escape(first)}{small}")
 
 
@@ -162,7 +166,7 @@ def _text(value: Any) -> str:
 def _wrapping(value: Any) -> str:
     """Numbers and names stay on a line, sentences wrap: a table must not run out of the page."""
     sentence = isinstance(value, str) and not isinstance(value, Html) and len(value) > 60
-    return "white-space:normal;min-width:320px" if sentence else "white-space:nowrap"
+    return "white-space:normal;min-width:240px" if sentence else "white-space:nowrap"
 
 
 def _cell(value: Any) -> str:

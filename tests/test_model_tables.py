@@ -37,7 +37,7 @@ def test_every_scheme_parameter_and_stage_has_its_row():
 def test_a_kernel_never_fitted_is_of_the_right_size():
     """aiter's prebuilt GEMM between an event pair: five of six shapes within 10 %, all within 25 %."""
     table = tables.prebuilt_stage_table()
-    error = (table["predicted µs"] / table["published µs"] - 1).abs()
+    error = (table["predicted us"] / table["published us"] - 1).abs()
     assert (error <= 0.10).sum() >= 5
     assert error.max() <= 0.25
 
@@ -154,6 +154,6 @@ def test_submissions_of_two_launches_never_fitted_are_of_the_right_size():
     )  # fmt: skip
     table = tables.two_launch_table(dict.fromkeys(TASK_SHAPES, quantizer))
     assert len(table) == 6
-    error = (table["predicted µs"] / table["published µs"] - 1).abs()
+    error = (table["predicted us"] / table["published us"] - 1).abs()
     assert error.max() <= 0.10 and error.median() <= 0.06
     assert (table["inside the interval"] == "yes").all()

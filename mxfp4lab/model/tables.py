@@ -75,7 +75,7 @@ def prediction_table(named: Iterable[tuple[str, Shape, Prediction]]) -> pandas.D
             {
                 "shape": str(shape),
                 "config": label,
-                "predicted µs": f"{p.predicted_us:.2f}",
+                "predicted us": f"{p.predicted_us:.2f}",
                 "interval": f"{p.interval[0]:.1f} .. {p.interval[1]:.1f}",
                 "above the floor": ", ".join(f"{k} {v:.2f}" for v, k in main if v > 0.05),
                 "outside the fitted rows": "; ".join(text.split(":")[0] for text in p.outside),
@@ -120,8 +120,8 @@ def _against(records: Iterable[tuple[Shape, float, Prediction, Shape]]) -> panda
     rows = [
         {
             "shape": str(shape),
-            "published µs": us,
-            "predicted µs": round(p.predicted_us, 1),
+            "published us": us,
+            "predicted us": round(p.predicted_us, 1),
             "predicted / published - 1": f"{p.predicted_us / us - 1:+.0%}",
             "inside the interval": "yes" if p.interval[0] <= us <= p.interval[1] else "no",
             "GEMM's counts of": str(near),
@@ -173,9 +173,9 @@ def submission_table(counted: Iterable[Any]) -> pandas.DataFrame:
             {
                 "shape": str(plan.candidate.shape),
                 "config": plan.candidate.label,
-                "predicted µs": f"{p.predicted_us:.1f}",
+                "predicted us": f"{p.predicted_us:.1f}",
                 "interval": f"{p.interval[0]:.1f} .. {p.interval[1]:.1f}",
-                "best published µs": f"{low:.1f} .. {high:.1f}",
+                "best published us": f"{low:.1f} .. {high:.1f}",
                 "predicted / nearest": f"{p.predicted_us / min(max(p.predicted_us, low), high):.2f}",
                 "spilled registers": spilled,
             }

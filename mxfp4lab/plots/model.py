@@ -70,7 +70,7 @@ def predicted_against_published(
         axis.set_major_locator(_fixed(ticks))
         axis.set_major_formatter(_PLAIN)
         axis.minorticks_off()
-    ax.set(xlabel="published [µs]", ylabel="predicted [µs]")
+    ax.set(xlabel="published time, us (measured by others)", ylabel="predicted time, us (modelled)")
     ax.legend(loc="upper left", fontsize=8, frameon=False)
     return ax
 
@@ -158,7 +158,7 @@ def terms_stacked(
             ax.plot(*zip(*shown, strict=True), "D", color="black", markersize=5, label="published", zorder=5)
     ax.set_yticks(y, labels, fontsize=8)
     ax.set_ylim(len(labels) - 0.4, -0.6)
-    ax.set(xlabel="predicted [µs]", xlim=(0, None))
+    ax.set(xlabel="predicted time, us (modelled)", xlim=(0, None))
     ax.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.0))
     return ax
 

@@ -114,18 +114,9 @@ class Table:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        rows = []
-        for place, entry in self.top:
-            row: list[Any] = list(_shown_row(place, entry))
-            words, tone = display.spills_in_words(main_kernel(entry.facts).get("spilled_vgprs", 0))
-            row[RANKING_HEADERS.index("spills")] = display.badge(words, tone)
-            place_of = RANKING_HEADERS.index("evidence")
-            row[place_of] = display.badge(row[place_of], str(entry.evidence))
-            row[-4] = display.stacked(*row[-4].split(maxsplit=1)) if row[-4] else ""
-            row[-1] = row[-1] and f"known: {row[-1]}"
-            row[-3:] = [display.stacked(*row[-3:])]  # id, what it changes, who used it: one column that fits a page
-            rows.append(row)
-        headers = ranking_headers(self.result.arch)[:-2]
+        words = dict(zip(RANKING_HEADERS, ranking_headers(self.result.arch), strict=True))
+        rows = [_stacked_row(rank, entry, words) for rank, entry in self.top]
+        headers = ("rank", "us", "variant, tile m,n,k", "VALU/wave", words["VGPRs"], words["LDS B"], "C", "config")
         return display.card("Ranking", display.table(headers, rows, self.ties))
 
 
@@ -285,6 +276,23 @@ def _shown_row(place: str, entry: Entry) -> tuple[Any, ...]:
         config.config_id,
         _besides(config),
         ", ".join(entry.candidate.origins),
+    )
+
+
+def _stacked_row(rank: str, entry: Entry, words: Mapping[str, str]) -> tuple[Any, ...]:
+    """The facts of `_shown_row` in cells of two or three lines, so that a ranking is as wide as a page."""
+    of = dict(zip(RANKING_HEADERS, _shown_row(rank, entry), strict=True))
+    spills = display.badge(*display.spills_in_words(of["spills"] or 0))
+    split = f", split {of['split']}" if of["split"] > 1 else ""
+    return (
+        rank,
+        display.stacked(f"{of['us']:.2f}", display.badge(of["evidence"], str(entry.evidence))),
+        display.stacked(of["variant"], f"{of['tile m,n,k']}{split}, {of['warps']} warps"),
+        of["VALU/wave"],
+        display.stacked(of["VGPRs"], spills),
+        display.stacked(of["LDS B"], f"{of['waves/SIMD']} {words['waves/SIMD']}"),
+        display.stacked(*of["C"].split(maxsplit=1)) if of["C"] else "",
+        display.stacked(of["config"], of["besides"], of["known"] and f"known: {of['known']}"),
     )
 
 
