@@ -35,7 +35,7 @@ from mxfp4lab.records import Status, Trial
 from mxfp4lab.shapes import BENCHMARK_SHAPES, TASK_SHAPES, TEST_SHAPES, Shape, task_seed
 from mxfp4lab.tune.sweep import SweepResult, sweep
 
-KEPT_PER_VARIANT, KEPT_FAILURES = 6, 12
+KEPT_PER_VARIANT, KEPT_FAILURES = 5, 12
 MODES = ("test", "benchmark", "leaderboard")
 FRESH_SEEDS = 1 << 31
 

@@ -46,7 +46,6 @@ def build_hopper(config: GemmConfig, shape: Shape, arch: str, variant: str) -> P
         ]
         partial, count = Ref("partial"), Ref("count")
     buffers.append(Buffer("c", (m, n), "bf16", "output"))
-    span = ceil_div(ceil_div(k, config.block_k), split) * config.block_k
     constants = {
         "BLOCK_M": config.block_m,
         "BLOCK_N": config.block_n,
@@ -54,7 +53,6 @@ def build_hopper(config: GemmConfig, shape: Shape, arch: str, variant: str) -> P
         "SPLIT_K": split,
         "NUM_STAGES": config.num_stages,
         "QUANTIZE_A": fused,
-        "PREFETCH_LINES": 0 if fused else 1 << (span // 256 - 1).bit_length(),
     }
     pointers = [
         ("a_ptr", Ref("a" if fused else "a_value")),

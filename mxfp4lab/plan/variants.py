@@ -54,7 +54,7 @@ ABOUT: dict[str, str] = {
     "constexpr_preshuffled": "as fused_preshuffled, every size a compile-time constant",
     "sliced_preshuffled": "the waves of a workgroup divide K, each quantizes what it multiplies",
     "cooperative_preshuffled": "one launch; the workgroups of an XCD quantize A once and share it through their L2",
-    "hopper": "NVIDIA sm_90 only: the same bits by exact bf16 arithmetic on wgmma, split-K in one launch",
+    "hopper": "NVIDIA sm_90 only: the same bits by exact bf16 arithmetic on wgmma; wants |A| < 2^120",
 }
 
 BUILDERS: dict[str, Callable[[GemmConfig, Shape, str, str], Plan]] = {
