@@ -27,9 +27,10 @@ API = {
     "Machine code": ("isa.instruction", "isa.hazards", "toolchain.compile", "toolchain.compiled", "toolchain.parallel"),
     "The emulator": ("gfx950.runs", "gfx950.plans", "gfx950.errors"),
     "Time": ("model.predict", "records.trial"),
-    "Search": ("tune.run", "tune.result", "tune.pick"),
+    "Search": ("tune.search", "tune.result", "tune.pick"),
     "Submissions": ("export.submission", "export.cell", "export.lint", "harness.check", "harness.report"),
     "AMD's kernels": ("oracle.install", "oracle.verdict"),
+    "Notebooks": ("notebook", "notebook.findings", "notebook.live", "notebook.isa_view"),
 }
 
 
