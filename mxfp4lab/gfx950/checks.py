@@ -1,4 +1,4 @@
-"""What a launch can watch beside its bounds checks: counts of traffic, uninitialised reads, LDS races."""
+"""What a launch can watch beside its bounds checks: traffic, uninitialised reads, races in and between workgroups."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from mxfp4lab.gfx950.counts import AccessCounter
 from mxfp4lab.gfx950.errors import EmulationError
 from mxfp4lab.gfx950.memory import Memory
+from mxfp4lab.gfx950.order import OrderWatch
 from mxfp4lab.gfx950.poison import PoisonWatch
 from mxfp4lab.gfx950.races import RaceWatch
 from mxfp4lab.gfx950.vector import Step
@@ -47,11 +48,11 @@ def attach_checks(memory: Memory, program: Program, accum: int, *, count: bool, 
         checks.counts = AccessCounter(program)
         memory.observer.hooks.append(checks.counts)
     if races:
-        watch = RaceWatch(program)
-        memory.observer.hooks.append(watch)
-        checks.barrier_hooks.append(watch.barrier)
-        checks.starters.append(watch.start)
-        checks.watches.append(watch)
+        for watch in (RaceWatch(program), OrderWatch(program)):
+            memory.observer.hooks.append(watch)
+            checks.barrier_hooks.append(watch.barrier)
+            checks.starters.append(watch.start)
+            checks.watches.append(watch)
     if poison:
         watch = PoisonWatch(program, accum)
         memory.observer.hooks.append(watch)

@@ -116,6 +116,28 @@ class LdsRace(EmulationError):
         )
 
 
+class DataRace(EmulationError):
+    """Two waves touch a byte of global memory, one of them stores another value, and nothing puts them in order.
+
+    Attributes:
+        kind: "load" or "store": what comes second.
+        first, second: the two instructions, in the order in which they were executed here.
+        buffer, byte_offset: the first such byte.
+        writer, other: (workgroup, wave within it) of the store, and of what comes second.
+        missing: what would have put them in order.
+    """
+
+    def __init__(self, kind: str, first: Instruction, second: Instruction, missing: str, *, buffer: str,
+                 byte_offset: int, writer: tuple[int, int], other: tuple[int, int]) -> None:  # fmt: skip
+        self.kind, self.first, self.second, self.missing = kind, first, second, missing
+        self.buffer, self.byte_offset, self.writer, self.other = buffer, byte_offset, writer, other
+        super().__init__(
+            f"data race: {kind} of byte {byte_offset} of {buffer!r} by wave {other[1]} of workgroup {other[0]}, stored "
+            f"by wave {writer[1]} of workgroup {writer[0]} at {first.where()}: {missing}",
+            second,
+        )
+
+
 class UninitialisedRead(EmulationError):
     """A value out of memory that nobody wrote reaches memory, an address or a branch.
 

@@ -20,6 +20,7 @@ GIVE_WAY = 100  # blocks that one group runs before another, waiting one is let 
 MAX_BLOCKS = 5_000_000  # of one chunk: minutes of emulation; a GEMM's workgroup runs some thousands
 MOST_TURNS = 64  # of other groups in a row
 LOOK = 500  # blocks of a lone group between looks at its progress
+SHORT_LOOK = 20  # the same where others could run instead
 GIVE_WAY_AT_ONCE = 50  # the same where groups have run in turn and nothing came of it: they are likely spinning
 
 
@@ -50,10 +51,11 @@ class Executor:
     def done(self) -> bool:
         return not self.groups and not self.parked
 
-    def run(self, patience: int) -> bool:
+    def run(self, patience: int, looks: int = 0) -> bool:
         """Run until every wave has ended, or nothing more can come of it before memory changes.
 
-        That is certain once a state recurs, and taken for granted after `patience` blocks without progress.
+        That is certain once a state recurs, and taken for granted after `patience` blocks without progress, or after
+        so many `looks`, if any, at what others store.
 
         Returns:
             Whether all waves have ended.
@@ -61,10 +63,11 @@ class Executor:
         Raises:
             EmulationError: of any kind.
         """
-        mark, idle, turn, limit = self._progress(), 0, 0, GIVE_WAY
-        watch = None
+        mark, idle, turn = self._progress(), 0, 0
+        watch, looked = None, self.memory.looks
+        alone, limit = (SHORT_LOOK, SHORT_LOOK) if looks else (LOOK, GIVE_WAY)
         while self.groups:
-            budget = min(LOOK if len(self.groups) == 1 else limit, self.max_blocks + 1)
+            budget = min(alone if len(self.groups) == 1 else limit, self.max_blocks + 1)
             ran = self._run_group(min(self.groups, key=lambda g: g.pc), budget)
             turn += ran
             fair = turn >= limit and len(self.groups) > 1
@@ -79,12 +82,13 @@ class Executor:
                     self.program[min(self.groups[0].pc, len(self.program) - 1)] if self.groups else None,
                 )
             now = self._progress()
+            spinning = looks and self.memory.looks - looked >= looks and (fair or len(self.groups) == 1)
             if now != mark:
-                mark, idle, watch = now, 0, None
-            elif idle >= patience:
+                mark, idle, watch, looked = now, 0, None, self.memory.looks
+            elif idle >= patience or spinning:
                 return False
             elif fair:
-                limit = GIVE_WAY_AT_ONCE
+                limit = min(limit, GIVE_WAY_AT_ONCE)
             if idle > 4 * LOOK and (fair or len(self.groups) == 1):
                 watch = watch or Recurrence(self)
                 if watch.again():

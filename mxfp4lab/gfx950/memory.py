@@ -35,7 +35,7 @@ class Access:
             ([w, 1] for scalar loads); garbage where `mask` is False.
         nbytes: bytes per lane.
         mask: [w, 64] bool of active lanes, or None where all are.
-        words: what a store to LDS writes, uint32 [w, 64, dwords]; None elsewhere.
+        words: what a store to LDS or a vector store to a buffer writes, uint32 [w, 64, dwords]; None elsewhere.
     """
 
     space: str
@@ -114,6 +114,7 @@ class Memory:
         self.record = on_out_of_bounds == "record"
         self.findings: list[OutOfBounds] = []
         self.progress = 0  # stores and atomics so far: a run without any is spinning
+        self.looks = 0  # loads past a cache of what kernels store: a run with many and no progress waits for others
         self._bases = np.zeros(0, np.int64)
 
     def add(self, name: str, data: np.ndarray, initialised: bool = True, unwritten: np.ndarray | None = None) -> Buffer:

@@ -150,7 +150,7 @@ class RaceWatch:
 
     def wrap(self, instruction: Instruction, step: Step | None) -> Step | None:
         """Vector memory operations are counted by wave; an s_waitcnt completes those to LDS that it waits for."""
-        if step is not None and _counts(instruction):
+        if step is not None and is_counted(instruction):
             return _counted(step)
         allowed = vmcnt(instruction) if instruction.mnemonic == "s_waitcnt" else None
         if allowed is None:
@@ -172,7 +172,7 @@ class RaceWatch:
         return run
 
 
-def _counts(instruction: Instruction) -> bool:
+def is_counted(instruction: Instruction) -> bool:
     """Whether vmcnt counts it: loads, stores and atomics outside of LDS, and writing back caches."""
     return classify(instruction.mnemonic) in ("vmem", "scratch") and not instruction.mnemonic.startswith("buffer_inv")
 

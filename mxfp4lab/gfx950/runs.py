@@ -23,6 +23,7 @@ WAVES_PER_CHUNK = 192  # enough that numpy's call overhead is small, few enough 
 # Blocks that a chunk runs without a store or an end of a wave before another is let through: it may spin on what a
 # workgroup does that has not started, or be deep in a loop.
 FIRST_PATIENCE, PATIENCE = 300, 20_000
+LOOKS = 16  # the same for loads past a cache: fewer than a kernel takes before it helps itself
 MOST_WAITING_BYTES = 1 << 30  # registers of chunks that have started and not ended; beyond, patience is long
 VECTOR_CLASSES = ("valu", "mfma", "convert", "vmem", "lds", "scratch")
 
@@ -86,7 +87,7 @@ def run(
         names: buffer names for messages; by default those of the signature.
         count: also count bytes, segments and bank conflicts (`RunResult.counts`).
         poison: report reads of bytes that nobody wrote.
-        races: report LDS accesses of two waves without a barrier between.
+        races: report accesses of two waves to one byte, of LDS or of a buffer, that nothing puts in order.
         hooks: called with every `Access`.
         on_out_of_bounds: "raise", or "record" to note findings and go on (loads give 0, stores are dropped).
         max_blocks: give up after so many blocks of straight-line code of one set of workgroups.
@@ -228,12 +229,13 @@ def _run_chunks(
             checks.start(chunk)
             executor.trace, trace = trace, None
             held = sum(other.chunk.vfile.nbytes for other in waiting)
-            if not executor.run(FIRST_PATIENCE if pending and held < MOST_WAITING_BYTES else PATIENCE):
+            first = pending and held < MOST_WAITING_BYTES
+            if not executor.run(*((FIRST_PATIENCE, LOOKS) if first else (PATIENCE,))):
                 waiting.append(executor)
             continue
         # Every chunk has started; those left spin on what another one of them must do.
         before = memory.progress
-        left = [executor for executor in waiting if not executor.run(PATIENCE << rounds)]
+        left = [executor for executor in waiting if not executor.run(PATIENCE << rounds, 0 if rounds else LOOKS)]
         idle = len(left) == len(waiting) and memory.progress == before
         rounds = rounds + 1 if idle else 0
         if rounds > 4:

@@ -165,7 +165,7 @@ def build_access(instruction: Instruction, decoder: Decoder) -> Step:
         memory.progress += 1
         for where, offsets, lanes in memory.locate(address, nbytes, mask, g, instruction, "store"):
             if memory.observer.hooks:
-                memory.observer.notify("global", "store", instruction, g, where, offsets, nbytes, lanes)
+                memory.observer.notify("global", "store", instruction, g, where, offsets, nbytes, lanes, words)
             where.written = True
             scatter(where.views, offsets, words, nbytes, lanes)
 
@@ -180,11 +180,14 @@ def _build_load(instruction, decoder, target, size, nbytes, registers, d16, high
         raise UnknownInstruction(instruction)
     if not d16 and size in ("byte", "short"):
         raise UnknownInstruction(instruction)
+    looks = bool(instruction.modifier("sc0", 0) or instruction.modifier("sc1", 0))
 
     def load(g: Group) -> None:
         mask, on = active_lanes(g, target, nbytes)
         address = np.broadcast_to(target.address(g), (g.w, LANES))
         parts = memory.locate(address, nbytes, mask, g, instruction, "load")
+        if looks and parts and parts[0][0].written:
+            memory.looks += 1
         if len(parts) == 1 and parts[0][2] is on:
             where, offsets, lanes = parts[0]
             if memory.observer.hooks:

@@ -29,7 +29,7 @@ def execute(
         buffers: uint8 bytes of each storage, written in place.
         names: what to call each buffer.
         layout: (offset, size) of each argument, where the kernel does not say.
-        races: also look for LDS accesses of two waves without a barrier between.
+        races: also look for accesses of two waves, to LDS or memory, that nothing puts in order.
 
     Returns:
         lane-instructions executed, and the findings.
