@@ -125,6 +125,24 @@ def test_the_fallback_says_what_it_is(variant: str, shapes: str) -> None:
     assert "# Any other shape with N a multiple of 32 and K of 64: right, but not tuned.\nDEFAULT = " in text
 
 
+def test_the_fallback_takes_the_picks_forms_and_the_file_has_one_of_each() -> None:
+    """Masks, row tails and accumulation are folded; a table wider than a page is filled."""
+    config = {"convert": "hw_bf16", "block_m": 4, "block_n": 32, "waves_per_eu": 1, "row_tail": "mask",
+              "masks": "always", "cache_modifier": ".cg", "accumulate": "add"}  # fmt: skip
+    text = export_submission({SMALL: ("fused_rowmajor", config)}, None)
+    for name in ("MASK_M", "MASK_K", "WRAP_N", "ACCUMULATE"):
+        assert name not in text, name
+    assert "% N" not in text and "acc += tl.dot_scaled(" in text
+    assert max(map(len, text.splitlines())) <= 120
+
+
+@pytest.mark.aiter
+@pytest.mark.parametrize("variant", [name for name, spec in VARIANTS.items() if spec.needs_aiter])
+def test_aiters_gemm_runs_on_one_gpu_only(variant: str) -> None:
+    text = export_submission(dict.fromkeys(TASK_SHAPES, (variant, None)), None)
+    assert "on_this_gpu" not in text and "sw_bits" not in text and "CONVERT" not in text
+
+
 def test_one_way_to_launch_needs_no_choice_of_function() -> None:
     text = exported("sliced_preshuffled", str(SMALL))
     assert f"    ({SMALL.m}, {SMALL.n}, {SMALL.k}): dict(BLOCK_M=16, " in text

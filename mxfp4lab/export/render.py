@@ -30,6 +30,7 @@ from mxfp4lab.export.templates import (
 HEADER = "#!POPCORN leaderboard amd-mxfp4-mm\n#!POPCORN gpu MI355X\n"
 OTHER_GPU_HEADER = "#!POPCORN leaderboard amd-mxfp4-mm\n# Written for {arch}: the leaderboard's own GPU is MI355X.\n"
 AMD_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim")
+FILL = 112  # columns of a table's line
 _COMPILER_DEFAULTS = {"waves_per_eu": 0}
 SOFTWARE_CONVERT = "sw_bits"
 _TORCH_DTYPES = {"bf16": "torch.bfloat16", "u8": "torch.uint8", "f32": "torch.float32", "i32": "torch.int32"}
@@ -190,42 +191,36 @@ class _Writer:
 
     # table ------------------------------------------------------------------------------------------------------------
 
-    def _row_lines(self, row: Row, indent: int) -> list[str]:
-        """`(run, dict(...), dict(...))`, on one line where it fits."""
+    def _row_lines(self, row: Row, head: str, tail: str) -> list[str]:
+        """`KEY: (run, dict(...), dict(...)),`, on one line where it fits; without `run` where there is one only."""
         structure = self._recipe.structures[row.structure]
         tables = []
         for step, values in zip(structure.steps, row.values, strict=True):
             if step.fn is not None:
                 tables.append([f"{n}={_value(values[n])}" for n in _ordered(self._kept(step)[0], step.options)])
-        blank, name = " " * indent, [] if self._one_way else [self._names[row.structure]]
         if self._one_way and len(tables) == 1:
-            return _filled(f"{blank}dict(", tables[0], ")")
-        plain = f"({', '.join([*name, *('dict(' + ', '.join(table) + ')' for table in tables)])})"
-        if indent + len(plain) < 100:
-            return [blank + plain]
-        lines = [f"{blank}(", *(f"{blank}    {word}," for word in name)]
+            return _filled(f"{head}dict(", tables[0], f"){tail}")
+        names = [] if self._one_way else [self._names[row.structure]]
+        line = f"{head}({', '.join([*names, *('dict(' + ', '.join(table) + ')' for table in tables)])}){tail}"
+        if len(line) <= FILL:
+            return [line]
+        blank = " " * (len(head) - len(head.lstrip()))
+        lines = [f"{head}(", *(f"{blank}    {name}," for name in names)]
         for table in tables:
             lines += _filled(f"{blank}    dict(", table, "),")
-        return [*lines, f"{blank})"]
+        return [*lines, f"{blank}){tail}"]
 
     def _table_text(self) -> str:
         said = "the constants of its launches" if self._one_way else "how it is launched, the constants of each launch"
-        lines = [f"# (M, N, K): {said}."]
-        lines.append("CANDIDATES = {" if self._choosing else "CONFIGS = {")
+        lines = [f"# (M, N, K): {said}.", "CANDIDATES = {" if self._choosing else "CONFIGS = {"]
         for shape, rows in self._recipe.rows.items():
-            key = f"({shape.m}, {shape.n}, {shape.k})"
+            key = f"    ({shape.m}, {shape.n}, {shape.k}): "
             if self._choosing:
-                lines.append(f"    {key}: [")
-                for row in rows:
-                    *head, last = self._row_lines(row, 8)
-                    lines += [*head, f"{last},"]
-                lines.append("    ],")
+                lines += [f"{key}[", *(line for row in rows for line in self._row_lines(row, " " * 8, ",")), "    ],"]
             else:
-                lines += _after(f"    {key}: ", self._row_lines(rows[0], 4), ",")
-        first, *rest = self._row_lines(self._recipe.default, 0)
-        last = rest.pop() if rest else ""
-        default = [f"DEFAULT = {first}", *rest, last] if last else [f"DEFAULT = {first}"]
-        default[-1] += "  # fmt: skip" if last else ""
+                lines += self._row_lines(rows[0], key, ",")
+        default = self._row_lines(self._recipe.default, "DEFAULT = ", "")
+        default[-1] += "  # fmt: skip" if len(default) > 1 else ""
         return "\n".join([*lines, "}  # fmt: skip", FALLBACK, *default])
 
     # the file ---------------------------------------------------------------------------------------------------------
@@ -298,7 +293,7 @@ def _ordered(columns: list[str], options: list[str]) -> list[str]:
     return [n for n in columns if n not in options] + named + [n for n in columns if n in options and n not in usual]
 
 
-def _filled(head: str, pieces: list[str], tail: str, width: int = 110) -> list[str]:
+def _filled(head: str, pieces: list[str], tail: str, width: int = FILL) -> list[str]:
     """A call broken between its arguments, the lines below aligned with its bracket."""
     lines, current = [], head
     for position, piece in enumerate(pieces):
@@ -308,14 +303,6 @@ def _filled(head: str, pieces: list[str], tail: str, width: int = 110) -> list[s
             current = " " * len(head)
         current += text if len(current) == len(head) else f" {text}"
     return [*lines, current]
-
-
-def _after(head: str, lines: list[str], tail: str) -> list[str]:
-    """Lines of a value with its key before the first, those below moved along where they are aligned with it."""
-    first, *rest = lines
-    shift = " " * (len(head) - (len(first) - len(first.lstrip()))) if first.lstrip().startswith("dict(") else ""
-    made = [head + first.strip(), *(shift + line for line in rest)]
-    return [*made[:-1], made[-1] + tail]
 
 
 def _value(value: object) -> str:
@@ -342,8 +329,11 @@ def _environments(step: Step, values: Mapping[str, object], adapts: bool) -> lis
 
 
 def _runs_elsewhere(recipe: Recipe) -> bool:
-    """Does the file hold anything that is gfx950's alone, in kernels that run on other GPUs without it?"""
-    if any(step.fn is not None and "gluon" in type(step.fn).__module__ for s in recipe.structures for step in s.steps):
+    """Does the file hold anything that is gfx950's alone, in kernels that run on other GPUs without it?
+
+    Gluon's layouts and instructions, and aiter's prebuilt GEMM, run on gfx950 only.
+    """
+    if any(step.fn is None or "gluon" in type(step.fn).__module__ for s in recipe.structures for step in s.steps):
         return False
     return any(name in AMD_OPTIONS or (name == "CONVERT" and str(values[name]).startswith("hw_"))
                for row in recipe.all_rows() for values in row.values for name in values)  # fmt: skip

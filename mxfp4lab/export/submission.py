@@ -20,6 +20,10 @@ from mxfp4lab.toolchain import CompileError, compile_plan
 
 MAX_CANDIDATES = 16
 DEMANDING_SHAPES = (Shape(8, 2112, 7168), Shape(33, 160, 192), Shape(16, 512, 16384))
+_FORMS = (
+    "accumulate", "amax", "assume", "cache_modifier", "load_order", "masks", "row_tail", "scale_load", "specialize",
+    "a_path",
+)  # fmt: skip
 _PLAIN = re.compile(r'[^"\\\x00-\x1f\x7f\u2028\u2029]*')
 Choice = Pick | tuple[str, GemmConfig | Mapping[str, object] | None]
 
@@ -114,22 +118,24 @@ def _pick(choice: Choice, shape: Shape, arch: str) -> Pick:
 def _default_pick(pick: Pick, arch: str) -> Pick:
     """What serves any other shape: the pick's variant if it fits shapes long in K and shapes with tails, else another.
 
-    16 rows, K in one piece, one set of launches, no spilled register.
+    16 rows, K in one piece, one set of launches, no spilled register; and the pick's forms of the arithmetic, of loads
+    and of masks where they fit, so that the file holds one form and not two.
     """
     others = [name for name, spec in VARIANTS.items() if not spec.needs_aiter and not spec.traits.hopper]
     others.sort(key=lambda name: VARIANTS[name].traits.sliced is not VARIANTS[pick.variant].traits.sliced)
+    forms = {name: getattr(pick.config, name) for name in _FORMS}
     for variant in dict.fromkeys([pick.variant, *others]):
         config = default_config(variant, Shape(16, 4096, 4096), arch)
         config = replace(config, block_m=16, split_k=1, convert=pick.config.convert, masks="needed", offset_bits=0)
         if VARIANTS[variant].traits.a_mode == "open":
             config = replace(config, a_mode="fused")
-        if variant == pick.variant:
-            config = replace(config, amax=pick.config.amax)  # one form of the arithmetic in the file, not two
-        # A kernel that keeps all of K at once fits short K only: its form that works through K step by step fits any.
-        in_steps = replace(config, a_path="direct", load_order="convert_first", num_warps=8)
-        for candidate in (config, in_steps):
-            if VARIANTS[variant].needs_aiter or _fits(variant, candidate, arch):
-                return Pick(variant, candidate)
+        same = [replace(config, **forms)] if variant == pick.variant else []
+        for candidate in [*same, config]:
+            # A kernel that keeps all of K at once fits short K only: its form that works step by step fits any.
+            in_steps = replace(candidate, a_path="direct", load_order="convert_first", num_warps=8)
+            for form in (candidate, in_steps):
+                if VARIANTS[variant].needs_aiter or _fits(variant, form, arch):
+                    return Pick(variant, form)
     raise ValueError("no variant has a config that serves any other shape")
 
 
