@@ -3,7 +3,8 @@
 Data flows one way here too: `state` (registers) and `memory` (buffers, the one hook); `operands` and `crosslane` fetch;
 `floats` and `convert` compute; `valu`, `packed`, `wide`, `lanes`, `salu`, `smem`, `vmem`, `atomics`, `scratch`, `lds`
 and `mfma` say what each instruction means; `decode` turns a program into closures; `executor` runs the waves of a set
-of workgroups; `checks`, `counts`, `races`, `clocks`, `order`, `poison` and `taint` look on; `runs` launches a kernel, `plans` a plan.
+of workgroups; `checks`, `counts`, `races`, `clocks`, `order`, `poison` and `taint` look on; `runs` launches a kernel,
+`plans` a plan.
 """
 
 from mxfp4lab.gfx950.arguments import Pointer
