@@ -57,11 +57,11 @@ def stacked(first: Any, *below: Any) -> Html:
     """
     small = ""
     for text in filter(None, below):
-        ready = isinstance(text, Html)
-        room = "" if ready or len(text) <= 40 else ";min-width:230px"
-        small += (
-            f'<div style="font-size:11px;opacity:.75;white-space:normal{room}">{text if ready else escape(text)}</div>'
-        )
+        if isinstance(text, Html):
+            small += f'<div style="font-size:11px">{text}</div>'
+            continue
+        room = "white-space:nowrap" if len(text) <= 40 else "white-space:normal;min-width:230px"
+        small += f'<div style="font-size:11px;opacity:.75;{room}">{escape(text)}</div>'
     return Html(f"{escape(first)}{small}")
 
 
