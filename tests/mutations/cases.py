@@ -7,7 +7,7 @@ blocks at the ends of bf16's range and on every rounding point.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -30,6 +30,8 @@ class Case:
     Attributes:
         inputs: "task", "extremes", or "padding_127": B's scales padded with 1.0.
         calls: calls in a row on the same workspaces.
+        modes: more of the emulator.
+        earlier: workspaces hold what an earlier call with another A has left: by name what they are filled with.
     """
 
     variant: str
@@ -37,14 +39,21 @@ class Case:
     config: dict = field(default_factory=dict)
     inputs: str = "task"
     calls: int = 1
+    modes: dict = field(default_factory=dict)
+    earlier: dict = field(default_factory=dict)
 
     def plan(self) -> Plan:
         """The plan, without a fault."""
-        return build_plan(self.variant, GemmConfig(**self.config), self.shape)
+        plan = build_plan(self.variant, GemmConfig(**self.config), self.shape)
+        return replace(plan, buffers=tuple(replace(b, fill=self.earlier.get(b.name, b.fill)) for b in plan.buffers))
 
 
 def _tails(**config) -> dict:
     return {"block_m": 16, "block_n": 64, "block_k": 256, "convert": "hw_bf16", **config}
+
+
+def _together(**config) -> dict:
+    return {"block_m": 16, "block_n": 16, "block_k": 256, "convert": "hw_bf16", "quant_block_k": 128, **config}
 
 
 # M, N and K have a rest; K / 32 = 10 scale columns are stored as 16.
@@ -52,6 +61,7 @@ TAILS = Shape(20, 96, 320)
 # 11 tiles of 128: a split by 4 takes 3, 3, 3 and 2 of them, a split by 7 takes two in each of six.
 SPLIT = Shape(20, 96, 1408)
 EXTREMES = Shape(64, 32, 512)
+TOGETHER = Shape(20, 288, 1024)  # two row tiles, 18 column tiles, 8 parts of A each
 
 CASES: dict[str, Case] = {
     "tails_rowmajor": Case("fused_rowmajor", TAILS, _tails()),
@@ -80,6 +90,12 @@ CASES: dict[str, Case] = {
                             "extremes"),
     "sliced_extremes_packed": Case("sliced_preshuffled", EXTREMES,
                                    _tails(block_n=32, num_warps=2, block_k=128, amax="packed_max"), "extremes"),
+    "cooperative": Case("cooperative_preshuffled", TOGETHER, _together(), calls=2),
+    "cooperative_wide": Case("cooperative_preshuffled", TOGETHER, _together(quant_block_k=512)),
+    "cooperative_later": Case("cooperative_preshuffled", TOGETHER, _together(),
+                              earlier={"flags": 1, "begun": 256, "a_q": 0}),
+    "cooperative_moved": Case("cooperative_preshuffled", TOGETHER, _together(),
+                              modes={"xcd": lambda workgroups: workgroups // 32}),
 }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ import torch
 from mxfp4lab.gfx950 import emulate_plan, runs
 from mxfp4lab.gfx950.errors import (
     BarrierMismatch,
+    DataRace,
     EmulationError,
     LdsOutOfRange,
     LdsRace,
@@ -35,6 +36,7 @@ DETECTORS: dict[str, str] = {
     "lds": "emulator: an access outside the workgroup's LDS",
     "barrier": "emulator: a barrier that some waves never reach",
     "race": "emulator: two waves touch a byte of LDS with no barrier between",
+    "data_race": "emulator: a byte of memory that another wave stored, with nothing that orders the two",
     "uninitialised": "emulator: memory that nobody wrote decides a result",
     "stopped": "emulator: it refuses to go on for another reason",
     "check": "the task's own tolerance refuses C",
@@ -44,7 +46,7 @@ DETECTORS: dict[str, str] = {
     "lint": "export's lint refuses the submission file",
 }
 _KINDS = ((OutOfBounds, "out_of_bounds"), (LdsOutOfRange, "lds"), (BarrierMismatch, "barrier"), (LdsRace, "race"),
-          (UninitialisedRead, "uninitialised"))  # fmt: skip
+          (DataRace, "data_race"), (UninitialisedRead, "uninitialised"))  # fmt: skip
 
 
 @dataclass
@@ -74,20 +76,25 @@ def examine(mutation: Mutation) -> Verdict:
         return mutation.judge()
     case = CASES[mutation.case]
     data, reference = inputs_of(case.shape, case.inputs)
-    return examine_plan(mutation.apply(case.plan()), data, reference, case.calls, mutation.machine_code)
+    return examine_plan(mutation.apply(case.plan()), data, reference, case.calls, mutation.machine_code, **case.modes)
 
 
 def examine_case(name: str) -> Verdict:
     """The verdict on a case without a fault: nobody may object."""
     case = CASES[name]
     data, reference = inputs_of(case.shape, case.inputs)
-    return examine_plan(case.plan(), data, reference, case.calls)
+    return examine_plan(case.plan(), data, reference, case.calls, **case.modes)
 
 
 def examine_plan(
-    plan: Any, data: dict, reference: torch.Tensor, calls: int = 1, change: Callable[[Any], Any] | None = None
+    plan: Any,
+    data: dict,
+    reference: torch.Tensor,
+    calls: int = 1,
+    change: Callable[[Any], Any] | None = None,
+    **modes: Any,
 ) -> Verdict:
-    """Compile, screen, emulate with every check on, compare."""
+    """Compile, screen, emulate with every check on, and `modes` of the emulator, compare."""
     verdict = Verdict()
     try:
         compiled = compile_plan(plan)
@@ -102,17 +109,17 @@ def examine_plan(
     refused = screen(kernel_facts(compiled.kernels), plan.arch, DEFAULT_MAX_SPILLS)
     if refused is not None and refused.screen != "hazard":
         verdict.object("screen", refused.reason)
-    if not emulate(verdict, compiled, data, reference, 1) or verdict.said:
+    if not emulate(verdict, compiled, data, reference, 1, **modes) or verdict.said:
         return verdict
     if any(buffer.fill is not None for buffer in plan.buffers):  # counters: the order of workgroups may matter
         later = Verdict()
         with one_workgroup_at_a_time():
-            emulate(later, compiled, data, reference, 1)
+            emulate(later, compiled, data, reference, 1, **modes)
         if later.said:
             verdict.object("order", next(iter(later.said.values())))
     if calls > 1 and not verdict.said:
         later = Verdict()
-        emulate(later, compiled, data, reference, calls)
+        emulate(later, compiled, data, reference, calls, **modes)
         if later.said:
             verdict.object("second_call", next(iter(later.said.values())))
     return verdict
@@ -128,10 +135,11 @@ def one_workgroup_at_a_time() -> Iterator[None]:
         runs.WAVES_PER_CHUNK = before
 
 
-def emulate(verdict: Verdict, compiled: Any, data: dict, reference: torch.Tensor, calls: int) -> bool:
+def emulate(verdict: Verdict, compiled: Any, data: dict, reference: torch.Tensor, calls: int, **modes: Any) -> bool:
     """Run the plan and note what the emulator and the comparison say; False where it did not end."""
     try:
-        result = emulate_plan(compiled, data, calls=calls, on_out_of_bounds="record", poison=True, races=True)
+        checks = {"on_out_of_bounds": "record", "poison": True, "races": True}
+        result = emulate_plan(compiled, data, calls=calls, **checks, **modes)
     except EmulationError as error:
         verdict.object(kind_of(error), str(error))
         return False

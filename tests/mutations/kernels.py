@@ -194,11 +194,9 @@ SLICED = (
     Mutation("arrivals_not_reset", "the counter of finished parts is not put back to zero", "sliced_inside",
              "second_call", "sliced", "gl.store(arrived_ptr + where, 0)", "gl.store(arrived_ptr + where, SPLIT_K)"),
     Mutation("last_but_one_sums", "a workgroup sums before the last part has arrived", "sliced_inside",
-             "order", "sliced", "if arrived == SPLIT_K - 1:", "if arrived == SPLIT_K - 2:"),
+             "data_race", "sliced", "if arrived == SPLIT_K - 1:", "if arrived == SPLIT_K - 2:"),
     Mutation("stores_not_awaited", "arrival is told before the partial results have left the wave", "sliced_inside",
-             "", "sliced", '"s_waitcnt vmcnt(0)"', '"s_nop 0"',
-             proof="out of reach: the emulator's stores are visible at once, in program order; order between "
-             "workgroups through memory can only be argued from the source"),
+             "data_race", "sliced", '"s_waitcnt vmcnt(0)"', '"s_nop 0"'),
 )  # fmt: skip
 
 KERNEL_MUTATIONS: tuple[Mutation, ...] = (*LAYOUT, *TAILS, *SPLITS, *CONVERTS, *SLICED)

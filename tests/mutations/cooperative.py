@@ -1,0 +1,27 @@
+"""Faults of what workgroups do together: parts that are handed over too early, not at all, or to the wrong XCD."""
+
+from __future__ import annotations
+
+from tests.mutations.fault import Mutation
+
+PUT = "            quantize_part(pairs, a_q_ptr, a_scale_ptr, rank, pid_m * BLOCK_M, K, PART_K, WAVES, AMAX)\n"
+RAISE = "            gl.store(flags_ptr + rank, stores_are_done(call))\n"
+
+COOPERATIVE_MUTATIONS = (
+    Mutation("cooperative_stores_not_awaited", "a flag is raised while the part is on its way", "cooperative",
+             "data_race", "cooperative", '"s_waitcnt vmcnt(0)", "=v,0,~{memory}"', '"s_nop 0", "=v,0,~{memory}"'),
+    Mutation("cooperative_no_barrier", "one wave raises the flag before the others have stored", "cooperative_wide",
+             "data_race", "cooperative", "    workgroup_barrier()\n    return value", "    return value"),
+    Mutation("cooperative_flag_before_stores", "the flag is raised before the part is stored", "cooperative",
+             "data_race", "cooperative", PUT + RAISE, RAISE + PUT),
+    Mutation("cooperative_part_skipped", "the last part's flag is not looked at", "cooperative", "data_race",
+             "cooperative", "gl.minimum(gl.arange(0, 64, layout), PARTS - 1)",
+             "gl.minimum(gl.arange(0, 64, layout), PARTS - 2)"),
+    Mutation("cooperative_call_constant", "flags of an earlier call count, and so does the A it packed",
+             "cooperative_later", "check", "cooperative", "gl.load(begun_ptr) // WORKGROUPS + 1",
+             "gl.load(begun_ptr) * 0 + 1"),
+    Mutation("cooperative_wrong_copy", "copies and flags by the program's number, not by the XCD that it runs on",
+             "cooperative_moved", "data_race", "cooperative", "xcc = xcc % XCDS", "xcc = pid % XCDS"),
+    Mutation("cooperative_scale_row_half", "the scales of the other 16 rows", "cooperative", "check", "cooperative",
+             "s_shift = s_step % 2 * 16 + pid_m % 2 * 8", "s_shift = s_step % 2 * 16"),
+)  # fmt: skip
