@@ -54,3 +54,19 @@ def test_checks():
     ref = torch.ones(2, 2, dtype=torch.bfloat16)
     rows = well_formed(tables.checks({"right": check_output(ref, ref), "wrong": check_output(2 * ref, ref)}))
     assert rows == [["right", 0, 0.0, "yes"], ["wrong", 4, 1.0, "no"]]
+
+
+def test_a_data_frame_shows_its_text_in_full_and_a_repeated_label_once() -> None:
+    import pandas as pd
+
+    from mxfp4lab.notebook import FrameTable
+
+    said = "a sentence that pandas would cut off in the middle, since it shows fifty characters of a cell"
+    frame = pd.DataFrame(
+        [["s", "one", 1 / 3, said], ["s", "two", float("nan"), ""]], columns=["shape", "config", "us", "why"]
+    )
+    table = FrameTable(frame.set_index(["shape", "config"]), "modelled")
+    assert table.headers == ["shape", "config", "us", "why"]
+    assert table.rows == [["s", "one", "0.333", said], ["", "two", "", ""]]
+    assert said in table._repr_html_() and said in str(table) and str(table).endswith("modelled")
+    assert FrameTable(frame).headers == ["shape", "config", "us", "why"]

@@ -13,6 +13,7 @@ from typing import Any
 
 from mxfp4lab.notebook import parameters as kinds
 from mxfp4lab.notebook.card import RunCard
+from mxfp4lab.notebook.frames import FrameTable
 from mxfp4lab.notebook.parameters import Parameter, ParameterError, read_parameters
 from mxfp4lab.notebook.progress import LiveView, Progress
 from mxfp4lab.notebook.results import PickBundle, publish_picks, show_figure, write_summary
@@ -22,6 +23,7 @@ from mxfp4lab.paths import REPO_ROOT, shown_path
 __all__ = [
     "REPO_ROOT",
     "STANDARD",
+    "FrameTable",
     "LiveView",
     "Parameter",
     "ParameterError",
