@@ -41,7 +41,8 @@ def test_the_table_is_whole() -> None:
 
 
 def test_nearly_every_detector_has_a_fault_that_it_alone_sees_first() -> None:
-    assert set(DETECTORS) - {mutation.caught_by for mutation in ALL} <= {"stopped", "lint"}
+    # Where the order of workgroups shows in C, the race that lets it show is seen first.
+    assert set(DETECTORS) - {mutation.caught_by for mutation in ALL} <= {"stopped", "lint", "order"}
 
 
 @pytest.mark.parametrize("name", QUICK_CASES)
