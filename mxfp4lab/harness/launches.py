@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from mxfp4lab.harness.text import plain
 from mxfp4lab.toolchain import Compiled
 
 MAX_KERNELS = 1000
@@ -106,12 +107,12 @@ class LaunchService:
             if operation == "launch":
                 return self._launch(message)
             if operation == "note":
-                note = str(message["text"])[:500]
+                note = plain(message["text"])
                 if note not in self.notes and len(self.notes) < 100:
                     self.notes.append(note)
                 return {}
             return {"error": f"unknown request {operation!r}"}
-        except (KeyError, TypeError, IndexError, AttributeError) as error:
+        except (LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError) as error:
             return {"error": f"malformed request ({type(error).__name__}: {error})"}
         except ValueError as error:
             return {"error": " ".join(str(error).split())}
@@ -125,12 +126,12 @@ class LaunchService:
             return {"error": f"more than {MAX_KERNELS} kernels"}
         options = {str(name): int(value) for name, value in message["options"].items()}
         compiled = Compiled(
-            name=str(message["name"]),
+            name=plain(message["name"], 200),
             arch="gfx950",
             asm=text,
             binary=b"",
-            signature=tuple((str(name), str(kind)) for name, kind in message["signature"]),
-            constants={str(n): str(v) for n, v in message["constants"].items()},
+            signature=tuple((plain(name, 200), str(kind)) for name, kind in message["signature"]),
+            constants={plain(n, 200): plain(v, 200) for n, v in message["constants"].items()},
             num_warps=int(message["num_warps"]),
             lds_bytes=int(message["shared"]),
             kernel_hash=key[:16],
@@ -174,6 +175,9 @@ class LaunchService:
         grid = tuple(int(n) for n in message["grid"])
         if len(grid) != 3 or any(n < 0 for n in grid) or int(np.prod(grid, dtype=object)) > MAX_GRID:
             return {"error": f"grid {grid} is not three counts with at most {MAX_GRID} workgroups"}
+        threads = 64 * max(1, use.compiled.num_warps)
+        if max(grid) * threads >= 1 << 32:
+            return {"error": f"grid {grid}: {max(grid) * threads} work-items along an axis, a GPU takes 2^32 - 1"}
         if not all(grid):
             return {"written": []}  # an empty grid launches nothing, as on the GPU
         buffers = [self._buffer(entry) for entry in message["buffers"]]

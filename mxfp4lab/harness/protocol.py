@@ -9,8 +9,9 @@ inputs stay as they were; clocks and events stay what they were; no result outli
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -19,6 +20,7 @@ from mxfp4lab.harness.cases import Case, Log
 from mxfp4lab.harness.launches import LaunchService
 from mxfp4lab.harness.report import CaseReport
 from mxfp4lab.harness.session import Session, SubmissionEnded
+from mxfp4lab.harness.text import plain
 from mxfp4lab.problem import check_output, generate_input, reference_gemm
 
 EMULATED_REPEATS = 2
@@ -50,6 +52,76 @@ class Call:
     data: tuple[torch.Tensor, ...]
     output: torch.Tensor
     how: str
+
+
+@dataclass(frozen=True)
+class _Given:
+    """A call's answer, read with suspicion: it comes out of the submission's process.
+
+    Attributes:
+        output: C, copied out of the window.
+        reused: C lies where an earlier output lies.
+        warnings: what the task accepts and a careful author would not.
+        nanoseconds: of a timed call.
+    """
+
+    output: torch.Tensor
+    reused: bool
+    warnings: list[str]
+    nanoseconds: float | None
+
+    @classmethod
+    def read(cls, answer: dict, session: Session) -> _Given:
+        """Check and convert every field.
+
+        Raises:
+            Failed: if it makes no sense, or says what fails a call whatever C holds.
+        """
+        with _sensible():
+            misuse, warnings = "", []
+            if answer.get("tampered"):
+                misuse = f"the submission replaced {_listed(answer['tampered'])}"
+            elif answer.get("changed"):
+                misuse = f"custom_kernel changed its input {_listed(answer['changed'])}"
+            elif answer.get("view_of"):
+                misuse = f"the output is a view of input {plain(answer['view_of'])}, not a tensor of its own"
+            elif answer.get("outlived"):
+                misuse = "an output changed after it was returned: work goes on behind the call"
+            if misuse:
+                raise Failed(misuse)
+            if not answer.get("contiguous", True):
+                strides = tuple(int(n) for n in answer["strides"])
+                warnings.append(f"C is not contiguous (strides {strides}): the task accepts that, its callers may not")
+            if answer.get("threads"):
+                running = int(answer["threads"])
+                warnings.append(f"{running} thread(s) begun in the call still run: C must be whole when it returns")
+            took = answer.get("nanoseconds")
+            nanoseconds = None if took is None else _duration(took)
+            return cls(session.take(answer), "same_as_call" in answer, warnings, nanoseconds)
+
+
+@contextlib.contextmanager
+def _sensible() -> Iterator[None]:
+    """Around what reads an answer.
+
+    Raises:
+        Failed: if the answer makes no sense.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, MemoryError) as error:
+        raise Failed(f"the submission's process gave an answer that makes no sense ({plain(error, 200)})") from None
+
+
+def _listed(names: object) -> str:
+    return plain(", ".join(map(str, names))) if isinstance(names, list) else plain(names)
+
+
+def _duration(nanoseconds: object) -> float:
+    value = float(nanoseconds)  # type: ignore[arg-type]
+    if not 0 < value < math.inf:
+        raise ValueError(f"a duration of {value} ns")
+    return value
 
 
 def exact_reference(data: tuple[torch.Tensor, ...]) -> torch.Tensor:
@@ -205,7 +277,7 @@ class Run:
             answer = self.session.request("load")
         except SubmissionEnded as error:
             return str(error)
-        return self._explained(str(answer.get("error", "")))
+        return self._explained(plain(answer.get("error", "")))
 
     def _inputs(self, case: Case, seed: int) -> tuple[torch.Tensor, ...]:
         return tuple(t.cpu() for t in generate_input(case.shape, seed, self.device))
@@ -233,10 +305,10 @@ class Run:
             report.launches += self.launches.launches - launched
             report.lane_instructions += self.launches.lane_instructions - executed
         if "error" in answer:
-            raise Failed(self._explained(str(answer["error"])))
-        output = self.session.take(answer)
+            raise Failed(self._explained(plain(answer["error"])))
         self._refuse_findings(report)
-        self._refuse_misuse(answer, how)
+        given = _Given.read(answer, self.session)
+        output = given.output
         verdict = check_output(output, self.reference(data))
         report.bf16_identical_fraction, report.max_abs_err = verdict.bf16_identical_fraction, verdict.max_abs_err
         if not verdict.passed:
@@ -245,16 +317,11 @@ class Run:
                 report.warnings.append(f"{by}: right as long as every call brings new tensors, as the task's do")
                 return verdict.message
             raise Failed(by or verdict.message)
-        if "same_as_call" in answer:
+        if given.reused:
             raise Failed("the output lies in the same memory as an earlier output: a buffer was handed out twice")
-        if not answer.get("contiguous", True):
-            said = (
-                f"C is not contiguous (strides {tuple(answer['strides'])}): the task accepts that, its callers may not"
-            )
-            if said not in report.warnings:
-                report.warnings.append(said)
-        if durations is not None and answer.get("nanoseconds") is not None:
-            durations.append(float(answer["nanoseconds"]))
+        report.warnings += [said for said in given.warnings if said not in report.warnings]
+        if durations is not None and given.nanoseconds is not None:
+            durations.append(given.nanoseconds)
         history.append(Call(data, output, how))
         return verdict.message
 
@@ -274,14 +341,6 @@ class Run:
         if new:
             more = f" (and {len(new) - 1} more)" if len(new) > 1 else ""
             raise Failed(new[0] + more)
-
-    def _refuse_misuse(self, answer: dict, how: str) -> None:
-        if answer.get("tampered"):
-            raise Failed(f"the submission replaced {', '.join(map(str, answer['tampered']))}")
-        if answer.get("changed"):
-            raise Failed(f"custom_kernel changed its input {', '.join(map(str, answer['changed']))}")
-        if answer.get("view_of"):
-            raise Failed(f"the output is a view of input {answer['view_of']}, not a tensor of its own")
 
     def _stale(
         self, output: torch.Tensor, data: tuple[torch.Tensor, ...], how: str, history: list[Call]
@@ -309,17 +368,30 @@ class Run:
             flush_bytes=self.flush_bytes,
         )
         if "error" in answer:
-            raise Failed(str(answer["error"]))
-        if answer.get("tampered"):
-            raise Failed(f"the submission replaced {', '.join(map(str, answer['tampered']))}")
-        return [float(ns) for ns in answer["durations"]]
+            raise Failed(plain(answer["error"]))
+        with _sensible():
+            if answer.get("tampered"):
+                raise Failed(f"the submission replaced {_listed(answer['tampered'])}")
+            return [_duration(ns) for ns in answer["durations"][: rule.max_repeats]]
 
     @staticmethod
     def _enough(durations: list[float], rule: StopRule) -> bool:
         stats = statistics(durations)
         return stats["err"] / stats["mean"] < 1e-3 or sum(durations) > rule.max_kernel_ns
 
+    def _settle(self) -> None:
+        """The last output must still be what it was when it was returned."""
+        if not self.reports or self.reports[-1].status != "pass":
+            return
+        try:
+            answer = self.session.request("settle")
+            if answer.get("outlived"):
+                raise Failed("an output changed after it was returned: work goes on behind the call")
+        except (Failed, SubmissionEnded) as error:
+            self.reports[-1].status, self.reports[-1].error = "fail", str(error)
+
     def _verdict(self) -> bool:
+        self._settle()
         passed = bool(self.reports) and all(report.status == "pass" for report in self.reports)
         self.log.write("check", "pass" if passed else "fail")
         return passed

@@ -99,7 +99,7 @@ class CheckReport:
             elif case.launches:
                 each = ", ".join(str(n) for n in case.launches_per_call)
                 executed = f"{case.lane_instructions / 1e6:.1f} M lane-instructions (emulated, no time)"
-                lines.append(f"        {case.calls} calls, launches per call {each}; {executed}")
+                lines.append(f"        {case.calls} call{'s' * (case.calls > 1)}, launches per call {each}; {executed}")
             lines += [f"        warning: {w}" for w in case.warnings]
         lines += [f"  warning: {w}" for w in self.warnings]
         lines += [f"  note: {n}" for n in self.notes]

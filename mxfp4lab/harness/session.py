@@ -28,12 +28,13 @@ from pathlib import Path
 
 import torch
 
-from mxfp4lab.harness.child.link import WINDOW_BYTES, Link, LinkClosed, LinkTimeout, Packer
+from mxfp4lab.harness.child.link import WINDOW_BYTES, Link, LinkClosed, LinkGarbage, LinkTimeout, Packer
 from mxfp4lab.harness.child.supervise import GRACE_S, descendants
 from mxfp4lab.paths import REPO_ROOT
 
 KEPT_OUTPUT = 64 << 10
 MAX_PROCESSES = 256
+MAX_SCRATCH_BYTES = 8 << 30
 MEANS = ("landlock", "namespaces")  # by which a process is kept from writing outside its folder, where Linux has them
 _CHILD = Path(__file__).parent / "child"
 _MARKER = "MXFP4LAB_CHECK_ID"
@@ -235,6 +236,10 @@ class Session:
             self._ended_because = f"over its time limit of {self.limits.seconds:g} s: ended"
             self._kill()
             raise SubmissionEnded(self._ended_because) from None
+        except LinkGarbage:
+            self._ended_because = "the submission's process sent what is no message of the check's: ended"
+            self._kill()
+            raise SubmissionEnded(self._ended_because) from None
         except LinkClosed:
             self._raise_ended()
         finally:
@@ -354,15 +359,17 @@ class Session:
             self.printed.add(data)
 
     def _watch(self) -> None:
-        """End all of it when it grows over its memory or into too many processes."""
+        """End all of it when it grows over its memory, into too many processes, or fills its folder."""
         while not self._watching.wait(0.3):
             members = descendants(self._process.pid)
-            resident = sum(members.values())
-            if resident > self.limits.memory_bytes:
+            if len(members) > MAX_PROCESSES:
+                self._ended_because = f"over its limit of {MAX_PROCESSES} processes: ended"
+                self._kill()
+            elif sum(members.values()) > self.limits.memory_bytes:
                 self._ended_because = f"over its memory limit of {self.limits.memory_bytes >> 20} MiB: ended"
                 self._kill()
-            elif len(members) > MAX_PROCESSES:
-                self._ended_because = f"over its limit of {MAX_PROCESSES} processes: ended"
+            elif _bytes_below(self._folder / "work") > MAX_SCRATCH_BYTES:
+                self._ended_because = f"over its limit of {MAX_SCRATCH_BYTES >> 30} GiB in its folder: ended"
                 self._kill()
 
 
@@ -400,6 +407,20 @@ def _sealed_memory(size: int) -> int:
         os.unlink(path)
         os.ftruncate(descriptor, size)
     return descriptor
+
+
+def _bytes_below(folder: Path) -> int:
+    """What files below a folder hold, as far as the first ten thousand tell."""
+    total, seen, waiting = 0, 0, [folder]
+    while waiting and seen < 10_000:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                seen += 1
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(Path(entry.path))
+                else:
+                    total += 512 * entry.stat(follow_symlinks=False).st_blocks
+    return total
 
 
 def _import_path() -> list[str]:

@@ -23,6 +23,10 @@ class LinkClosed(Exception):
     """The other side is gone."""
 
 
+class LinkGarbage(LinkClosed):
+    """The other side sent something that is no message."""
+
+
 class LinkTimeout(Exception):
     """Nothing arrived in time."""
 
@@ -69,20 +73,23 @@ class Link:
 
         Raises:
             LinkTimeout: if it did not arrive within `timeout_s` seconds.
-            LinkClosed: if the other side is gone, or sent something that is no JSON object.
+            LinkClosed: if the other side is gone.
+            LinkGarbage: if it sent something that is no JSON object.
         """
         self._socket.settimeout(timeout_s)
         try:
             (size,) = _HEADER.unpack(self._exactly(_HEADER.size))
             if size > MAX_MESSAGE:
-                raise LinkClosed(f"a message of {size} bytes was announced")
+                raise LinkGarbage(f"a message of {size} bytes was announced")
             message = json.loads(self._exactly(size))
         except TimeoutError:
             raise LinkTimeout(f"no answer within {timeout_s} s") from None
-        except (OSError, ValueError) as error:
+        except OSError as error:
             raise LinkClosed(str(error)) from None
+        except (ValueError, RecursionError) as error:
+            raise LinkGarbage(str(error)) from None
         if not isinstance(message, dict):
-            raise LinkClosed("a message that is not an object")
+            raise LinkGarbage("a message that is not an object")
         return message
 
     def ask(self, message: dict) -> dict:

@@ -6,14 +6,17 @@ in the shared window. Whatever the submission raises becomes an answer; only its
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import importlib
 import importlib.abc
 import importlib.util
 import os
 import sys
+import threading
 import time
 import traceback
+from collections.abc import Callable
 
 from . import confine
 from .link import Link, LinkClosed, Packer
@@ -78,7 +81,8 @@ class Submission:
             sys.meta_path.insert(0, _AfterTriton(link))
             self._label_aiter()
         self.pid = os.getpid()
-        self.clocks = _clocks(torch)
+        self.clocks = _watched(torch)
+        self.last: tuple | None = None  # the last output and its bytes as they were returned
         self.data: tuple = ()
         self.before: list[tuple] = []
         self.outputs: list = []  # every output so far stays alive: a fresh one cannot share its memory
@@ -127,8 +131,10 @@ class Submission:
             else:
                 self.before = [*self.before[-3:], self.data]  # alive: no address or id comes back at once
                 self.data = tuple(given)
+        outlived = self._changed_since()
         before = [t.clone() for t in self.data] if request.get("watch_inputs", True) else None
         nanoseconds = None
+        running = set(threading.enumerate())
         if request.get("timed") and self.gpu:
             output, nanoseconds = self._timed_call(request["flush_bytes"])
         else:
@@ -136,6 +142,8 @@ class Submission:
             self._synchronize()
         answer = self._describe(output)
         answer["nanoseconds"] = nanoseconds
+        answer["outlived"] = outlived
+        answer["threads"] = len(set(threading.enumerate()) - running)
         if before is not None:
             answer["changed"] = [
                 name
@@ -143,6 +151,18 @@ class Submission:
                 if not self.torch.equal(_bytes(old), _bytes(new))
             ]
         return answer
+
+    def settle(self, request: dict) -> dict:
+        """After the last call: whether its output is still what it was."""
+        return {"outlived": self._changed_since()}
+
+    def _changed_since(self) -> bool:
+        """Did the last output change after it was returned?"""
+        if self.last is None:
+            return False
+        output, then = self.last
+        self.last = None
+        return not self.torch.equal(_bytes(output.detach().contiguous()).cpu(), then)
 
     def time(self, request: dict) -> dict:
         """Repeated timed calls on the tensors of the last call, on a real GPU; stops as the task does."""
@@ -159,7 +179,7 @@ class Submission:
                 wall = time.perf_counter() - started
                 if error / mean < 1e-3 or sum(durations) > request["max_kernel_ns"] or wall > request["max_wall_s"]:
                     break
-        return {"durations": durations, "tampered": self._tampered()}
+        return {"durations": durations}
 
     def device(self, request: dict) -> dict:
         """Name and cache size of the GPU that the calls run on."""
@@ -223,6 +243,9 @@ class Submission:
                 "error": f"custom_kernel returned {_article(type(output).__name__)}, not a tensor",
                 "kind": "output",
             }
+        if type(output) is not torch.Tensor:
+            said = f"custom_kernel returned {_article(type(output).__name__)}, a subclass that could compute C later"
+            return {"error": said, "kind": "output"}
         if output.layout != torch.strided:
             return {"error": f"custom_kernel returned a tensor of layout {output.layout}", "kind": "output"}
         where = self._run(lambda: str(output.device))
@@ -234,6 +257,14 @@ class Submission:
             "strides": list(output.stride()),
             "contiguous": output.is_contiguous(),
         }
+        last = output.storage_offset() + sum(
+            (n - 1) * step for n, step in zip(output.shape, output.stride(), strict=True)
+        )
+        if output.numel() and (last + 1) * output.element_size() > output.untyped_storage().nbytes():
+            return {
+                "error": "custom_kernel returned a tensor whose storage is smaller than the tensor",
+                "kind": "output",
+            }
         ours = output.untyped_storage().data_ptr()
         for name, tensor in zip(INPUT_NAMES, self.data, strict=True):
             if output.numel() and tensor.untyped_storage().data_ptr() == ours:
@@ -249,27 +280,48 @@ class Submission:
         answer["nbytes"] = flat.numel()
         if flat.numel():
             torch.frombuffer(self.link.window, dtype=torch.uint8, count=flat.numel()).copy_(flat)
-        answer["tampered"] = self._tampered()
+        self.last = (output, flat.clone())
         return answer
 
-    def _tampered(self) -> list[str]:
-        """Clocks and events that are no longer what they were before the submission was loaded."""
-        now = _clocks(self.torch)
-        return [name for name, value in self.clocks.items() if now.get(name) is not value]
+
+_TENSOR = (
+    "contiguous", "view", "cpu", "clone", "copy_", "detach", "data_ptr", "untyped_storage", "stride", "is_contiguous",
+    "storage_offset", "shape", "dtype", "device", "layout", "numel", "element_size", "to", "cuda", "is_cuda",
+)  # fmt: skip
 
 
-def _clocks(torch) -> dict[str, object]:
+def watch(torch) -> Callable[[], list[str]]:
+    """What tells which of the things that the check rests on are no longer what they are now."""
+    look, before = _watched, _watched(torch)
+
+    def replaced() -> list[str]:
+        now = look(torch)
+        return [name for name, value in before.items() if now.get(name) is not value]
+
+    return replaced
+
+
+def _watched(torch) -> dict[str, object]:
     """What the timing and the check rest on: a submission has no business to replace it."""
     found = {
         f"time.{name}": getattr(time, name)
         for name in ("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic")
     }
+    found |= {f"builtins.{name}": value for name, value in vars(builtins).items() if name != "_"}
+    found |= {"sys.settrace": sys.gettrace(), "sys.setprofile": sys.getprofile()}
+    found |= {f"torch.Tensor.{name}": getattr(torch.Tensor, name) for name in _TENSOR}
+    modes = [type(mode).__name__ for mode in torch.overrides._get_current_function_mode_stack()]
+    # torch.set_default_device leaves one of its own.
+    found["torch's function modes"] = [name for name in modes if name != "DeviceContext"] != []
+    ours = {"Submission": Submission, "Link": Link, "Packer": Packer}
+    found |= {f"the check's {name}.{part}": value for name, kind in ours.items() for part, value in vars(kind).items()}
     found |= {f"torch.cuda.{name}": getattr(torch.cuda, name, None) for name in ("Event", "synchronize")}
     event = torch.cuda.Event
     found |= {
         f"torch.cuda.Event.{name}": getattr(event, name, None) for name in ("record", "elapsed_time", "synchronize")
     }
-    found |= {f"torch.{name}": getattr(torch, name) for name in ("allclose", "isclose", "equal", "randn")}
+    names = ("allclose", "isclose", "equal", "randn", "frombuffer", "empty")
+    found |= {f"torch.{name}": getattr(torch, name) for name in names}
     return found
 
 
@@ -293,11 +345,13 @@ def _failure(error: BaseException, folder: str) -> dict:
     if isinstance(error, SystemExit):
         said = f"the submission called exit({error.code!r})"
     else:
-        text = error.msg if isinstance(error, SyntaxError) and error.msg else str(error)
-        said = f"{type(error).__name__}: {' '.join(text.split())[:400]}".rstrip(": ")
+        try:
+            text = error.msg if isinstance(error, SyntaxError) and error.msg else str(error)
+        except BaseException:
+            text = "an exception that cannot be shown"
+        said = f"{type(error).__name__}: {' '.join(text[:2000].split())[:400]}".rstrip(": ")
     where = f"submission.py line {line}: " if line else ""
-    detail = "".join(traceback.format_exception(error)[-12:])[-4000:]
-    return {"error": where + said, "kind": "raised", "detail": detail}
+    return {"error": where + said, "kind": "raised"}
 
 
 def _end() -> None:
@@ -326,8 +380,15 @@ def main(config: dict, apart: str) -> None:
         confined += [landlock] if landlock else []
     sys.meta_path.insert(0, _NoLab())
     submission = Submission(link, config["gpu"], config["task_folder"])
+    replaced = watch(submission.torch)
     link.send({"ready": True, "confined": "; ".join(confined)})
-    handlers = {"load": submission.load, "call": submission.call, "time": submission.time, "device": submission.device}
+    handlers = {
+        "load": submission.load,
+        "call": submission.call,
+        "time": submission.time,
+        "settle": submission.settle,
+        "device": submission.device,
+    }
     while True:
         try:
             request = link.receive()
@@ -337,6 +398,7 @@ def main(config: dict, apart: str) -> None:
             _end()
         try:
             answer = handlers[request["op"]](request)
+            answer["tampered"] = replaced()
         except BaseException as error:
             if isinstance(error, LinkClosed):
                 _end()
