@@ -226,7 +226,7 @@ def _check_cooperative(config: GemmConfig, shape: Shape, refuse: Refuse) -> None
         refuse("block_k", f"no value works on {shape}: K must be a multiple of 256, whole dwords of shuffled scales")
     # A wave keeps its half of the dwords of scales from step to step.
     if config.num_warps == 1 and config.block_k == 128:
-        refuse("num_warps", "must be 2 to 16 with block_k 128 in cooperative variants, or block_k 256")
+        refuse("num_warps", "must be 2 to 16 with block_k 128 where an XCD shares A, or block_k 256")
     # A part is 16 rows, one scale block to a lane.
     if config.quant_block_m != DEFAULTS["quant_block_m"]:
         refuse("quant_block_m", "must be 16 in cooperative variants: the rows of a part of A")

@@ -9,12 +9,13 @@ processes. Where a machine offers neither, the lab's records are compared before
 
 That protects records and a session from mistakes and from files that misbehave. It does not protect from malice: the
 file can read what you can read, root can write raw devices, and code in the process that makes the calls can lie about
-its own timing. What it replaces of the clocks, of torch's and of the check's own parts is noticed as long as it does not
-replace what notices.
+its own timing. What it replaces of the clocks, of torch's and of the check's own parts is noticed as long as it does
+not replace what notices.
 
 What a pass does not say: that the file does the same elsewhere (it can tell the emulator from a GPU, and today from
-tomorrow); in benchmark mode, that every call did the work (the inputs are the same, as in the task: a file may keep what
-it computed for equal contents; leaderboard mode gives new contents every time); in test mode, that a second call works.
+tomorrow); in benchmark mode, that every call did the work (the inputs are the same, as in the task: a file may keep
+what it computed for equal contents; leaderboard mode has new contents every time); in test mode, that a second call
+works.
 
 What the checks on its kernels see, fault by fault, is in `data/mutations.csv` (made by `python -m tests.mutations`).
 Out of their reach: the order in which workgroups see each other's stores, and waits for memory that only the compiler
