@@ -50,7 +50,8 @@ def check_submission(
             AMD's own prebuilt GEMM out of an installed amd-aiter, emulated, on A quantized as current aiter does.
         time_limit_s: of the submission's own seconds; None takes the task's limit for the mode.
         memory_limit_bytes: resident memory of its processes.
-        races: on the emulator also look for LDS races (slower); what is found fails the case, like any finding.
+        races: on the emulator also look for races in LDS and between workgroups (slower); what is found fails the
+            case, like any finding.
         log: where log lines go; None takes POPCORN_FD's descriptor.
 
     Returns:
