@@ -199,7 +199,7 @@ def test_other_folders_are_refused(tmp_path, make, says):
 def test_no_aiter_at_all(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(
-        AiterError, match="no aiter is installed; `make setup AITER=1`.*`pip install --no-deps amd-aiter`"
+        AiterError, match=r"no aiter is installed; `make setup AITER=1`.*`pip install --no-deps amd-aiter`"
     ):
         find_aiter()
 

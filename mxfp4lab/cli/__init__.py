@@ -1,8 +1,8 @@
 """The command line: which command is meant, what it prints, and how it ends.
 
 Every command is a module with ``add_arguments(parser)`` and ``main(args) -> exit code``; only the one that is asked for
-is imported, so that ``--help`` answers before torch could be loaded. Exit codes: 0 done, 1 tried and failed (a wrong C, a
-kernel that does not compile or needs too much LDS), 2 a bad request, 130 interrupted; what is refused is one line on
+is imported, so that ``--help`` answers before torch could be loaded. Exit codes: 0 done, 1 tried and failed (a wrong C,
+a kernel that does not compile or needs too much LDS), 2 a bad request, 130 interrupted; what is refused is one line on
 standard error. ``check`` has the task's own codes.
 """
 
