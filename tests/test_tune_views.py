@@ -91,6 +91,13 @@ def test_equal_times_share_a_rank_and_what_the_model_cannot_tell_apart_is_counte
     assert ("=:" in table.ties) == any(rank.endswith("=") for rank, _ in table.top)
 
 
+def test_a_first_look_shares_no_rank_with_a_finalist(tmp_path: Path) -> None:
+    table = search(tmp_path, Tools(), budget=12, executor=FakeGpu()).table(12)
+    finals = [rank for rank, entry in table.top if entry.place is not None]
+    looks = [rank for rank, entry in table.top if entry.place is None]
+    assert finals and looks and not set(finals) & set(looks)
+
+
 def test_the_ranking_shows_every_variant_once_at_least(result: tune.TuneResult) -> None:
     shown = pictures.notable(result, rows=3)
     assert {e.candidate.variant for e, _ in shown} == {e.candidate.variant for e in result.ranked()}

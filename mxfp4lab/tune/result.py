@@ -84,19 +84,22 @@ class Table:
 
     @property
     def top(self) -> list[tuple[str, Entry]]:
-        """(rank, entry) of the rows shown; equal times share a rank, marked by "="."""
+        """(rank, entry) of the rows shown; equal times share a rank, marked by "=".
+
+        A finalist's time and a first look are of two kinds and never equal.
+        """
         ranked = self.result.ranked()
-        times = [entry.time_us for entry in ranked]
+        times = [(entry.place is None, entry.time_us) for entry in ranked]
         ranks = [f"{times.index(time) + 1}{'=' * (times.count(time) > 1)}" for time in times]
         return list(zip(ranks, ranked, strict=True))[: self.rows]
 
     @property
     def ties(self) -> str:
         """What the ranking does not tell apart, in a sentence or two; "" where there is nothing to say."""
-        said = ""
-        if any(rank.endswith("=") for rank, _ in self.top):
-            said = "=: the same time to 0.01 us; of those the config nearest to its variant's default leads. "
+        said = "=: the same time to 0.01 us" if any(rank.endswith("=") for rank, _ in self.top) else ""
         ranked = self.result.ranked()
+        if said:
+            said += ". " if ranked[0].place == 0 else "; the config nearest to its variant's default leads. "
         if ranked and ranked[0].latency_us is None and ranked[0].interval is not None:
             low, high = ranked[0].interval
             inside = sum(low <= entry.time_us <= high for entry in ranked)
