@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mxfp4lab.harness import cases as case_lines
-from mxfp4lab.harness import check_submission
+from mxfp4lab.harness import check_submission, launches
 from mxfp4lab.harness.text import plain
 
 LIMIT_S = 12
@@ -300,6 +300,19 @@ def test_hostile(what: str, mode: str, source: str, said: str, tmp_path: Path) -
 @pytest.mark.parametrize(("what", "mode", "source", "said"), SLOW, ids=[row[0] for row in SLOW])
 def test_more_hostile(what: str, mode: str, source: str, said: str, tmp_path: Path) -> None:
     examine(mode, source, said, tmp_path)
+
+
+def test_a_kernel_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launches, "EMULATION_LIMIT_S", 1.0)
+    source = COPY + """
+@triton.jit
+def count(x):
+    while tl.load(x) > 0:
+        tl.atomic_add(x + 1, 1)
+def custom_kernel(data):
+    count[(1,)](torch.ones(2, dtype=torch.int32, device="cuda"))
+"""  # fmt: skip
+    examine("test", source, "count: runs too long: the time that it was given is up", tmp_path)
 
 
 def test_what_check_does_not_see(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ others wait gives way, so that a wave that spins on a flag does not keep the wav
 from __future__ import annotations
 
 import hashlib
+import time
 
 import numpy as np
 
@@ -81,6 +82,8 @@ class Executor:
                     f"runs too long: more than {self.max_blocks} blocks of straight-line code in one set of workgroups",
                     self.program[min(self.groups[0].pc, len(self.program) - 1)] if self.groups else None,
                 )
+            if self.memory.deadline is not None and time.monotonic() > self.memory.deadline:
+                raise EmulationError("runs too long: the time that it was given is up")
             now = self._progress()
             spinning = looks and self.memory.looks - looked >= looks and (fair or len(self.groups) == 1)
             if now != mark:

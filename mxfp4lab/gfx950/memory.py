@@ -115,6 +115,7 @@ class Memory:
         self.findings: list[OutOfBounds] = []
         self.progress = 0  # stores and atomics so far: a run without any is spinning
         self.looks = 0  # loads past a cache of what kernels store: a run with many and no progress waits for others
+        self.deadline: float | None = None  # `time.monotonic()` at which a launch is given up
         self._bases = np.zeros(0, np.int64)
 
     def add(self, name: str, data: np.ndarray, initialised: bool = True, unwritten: np.ndarray | None = None) -> Buffer:

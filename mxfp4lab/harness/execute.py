@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
 from mxfp4lab.gfx950 import EmulationError, Memory, Pointer, launch
@@ -18,6 +20,7 @@ def execute(
     names: dict[int, str],
     layout: tuple[tuple[int, int], ...] | None = None,
     races: bool = False,
+    seconds: float = float("inf"),
 ) -> tuple[int, tuple[str, ...]]:
     """Run a launch in place.
 
@@ -30,6 +33,7 @@ def execute(
         names: what to call each buffer.
         layout: (offset, size) of each argument, where the kernel does not say.
         races: also look for accesses of two waves, to LDS or memory, that nothing puts in order.
+        seconds: after which the launch is given up.
 
     Returns:
         lane-instructions executed, and the findings.
@@ -38,6 +42,7 @@ def execute(
         ValueError: if the emulator refuses to go on: an unknown instruction, LDS out of range, a deadlock.
     """
     memory = Memory("record")
+    memory.deadline = time.monotonic() + seconds
     placed = [memory.add(names.get(i, f"buffer {i}"), data) for i, data in enumerate(buffers)]
     values = [Pointer(placed[v[0]].base + v[1]) if isinstance(v, tuple) else v for _, v in arguments]
     try:

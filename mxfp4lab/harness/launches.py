@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import mmap
+import time
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 
@@ -19,6 +20,7 @@ from mxfp4lab.toolchain import Compiled
 
 MAX_KERNELS = 1000
 MAX_GRID = 1 << 24
+EMULATION_LIMIT_S = 1800.0  # of all launches of a check; the task's six shapes take a few minutes
 REPLAY_BYTES = 2 << 30  # results kept for replay
 
 
@@ -79,14 +81,15 @@ class LaunchService:
     """Answers `kernel`, `prebuilt`, `launch` and `note` requests of one submission's process.
 
     Args:
-        races: look for LDS races too.
+        races: look for races too.
+        seconds: of emulation, all launches together; None: `EMULATION_LIMIT_S`.
 
     Attributes:
         window: set before the first request: the shared memory in which tensors lie.
     """
 
-    def __init__(self, races: bool = False) -> None:
-        self._races = races
+    def __init__(self, races: bool = False, seconds: float | None = None) -> None:
+        self._races, self._left_s = races, EMULATION_LIMIT_S if seconds is None else seconds
         self.window: mmap.mmap | None = None
         self.kernels: list[KernelUse] = []
         self.notes: list[str] = []
@@ -201,15 +204,18 @@ class LaunchService:
             from mxfp4lab.harness.execute import execute
 
             before = [_digest(b) for b in buffers]
+            started = time.monotonic()
             try:
                 lane_instructions, findings = execute(
-                    use.compiled, grid, arguments, buffers, names, use.layout, self._races
+                    use.compiled, grid, arguments, buffers, names, use.layout, self._races, self._left_s
                 )
             except ValueError as error:
                 finding = " ".join(str(error).split())
                 if finding not in use.findings:
                     use.findings.append(finding)
                 raise ValueError(f"{use.compiled.name}: {finding}") from None
+            finally:
+                self._left_s -= time.monotonic() - started
             written = {i: bytes(b) for i, b in enumerate(buffers) if _digest(b) != before[i]}
             result = _Result(written, lane_instructions, findings)
             self._keep(key, result)
