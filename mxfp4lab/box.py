@@ -21,7 +21,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from mxfp4lab.gpu.pools import Pool, Task, open_pool
 from mxfp4lab.paths import REPO_ROOT
 from mxfp4lab.plan import VARIANTS, default_config
 from mxfp4lab.records import Status, Trial
-from mxfp4lab.shapes import BENCHMARK_SHAPES, TASK_SHAPES, TEST_SHAPES, Shape, task_seed
+from mxfp4lab.shapes import BENCHMARK_SHAPES, TASK_SHAPES, TEST_SHAPES, Shape, parse_shape, task_seed
 from mxfp4lab.tune.sweep import SweepResult, sweep
 
 KEPT_PER_VARIANT, KEPT_FAILURES = 5, 12
@@ -43,15 +43,18 @@ FRESH_SEEDS = 1 << 31
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the whole set; 0 if everything was right."""
     parser = argparse.ArgumentParser(prog="python -m mxfp4lab.box", description=__doc__)
-    parser.add_argument("--budget", default="48", help="configs per shape over all variants (default: %(default)s)")
+    parser.add_argument("--budget", default="24", help="configs per shape over all variants (default: %(default)s)")
     parser.add_argument(
         "--own-budget",
-        default="160",
+        default="120",
         help="configs per shape of the variant written for this target alone (default: %(default)s)",
     )
     parser.add_argument("--out", default="outputs", help="folder for the full records (default: %(default)s)")
     parser.add_argument(
         "--without-export", action="store_true", help="measure only: no submissions are exported and checked"
+    )
+    parser.add_argument(
+        "--compare-again", action="store_true", help="only time the plans of the recorded finals anew, and keep that"
     )
     parser.add_argument("--recorded", default="data/recorded", help="folder for what is kept (default: %(default)s)")
     args = parser.parse_args(arguments)
@@ -64,6 +67,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     out, recorded = REPO_ROOT / args.out, REPO_ROOT / args.recorded / slug(pool.device)
     clock = _Clock()
+    if args.compare_again:
+        try:
+            return compare_again(pool, recorded)
+        finally:
+            pool.close()
     try:
         if not args.without_export:
             problem = rehearse_export(pool.arch)
@@ -144,6 +152,25 @@ def compare_best(pool: Pool, searched: Sequence[SweepResult]) -> dict[str, dict[
             entries.setdefault(shape, []).extend(
                 {"variant": trial.variant, "config": dict(trial.config)} for trial in chosen.values()
             )
+    return _compare(pool, entries)
+
+
+def compare_again(pool: Pool, recorded: Path) -> int:
+    """Time the plans of recorded finals once more (another driver, a new comparator); 0 if every shape was timed."""
+    path = recorded / "finals.json"
+    try:
+        before = json.loads(path.read_text(encoding="utf-8"))
+        finals = _compare(pool, {parse_shape(shape): said["plans"] for shape, said in before.items()})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        print(f"mxfp4lab: {path} holds no finals to time again: {error}", file=sys.stderr)
+        return 2
+    path.write_text(json.dumps(finals, indent=1) + "\n", encoding="utf-8")
+    print(report(finals, [], []))
+    return 0 if all("timings" in said for said in finals.values()) else 1
+
+
+def _compare(pool: Pool, entries: Mapping[Shape, list[dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """Per shape: its plans, and what `measure.compare_plans` says of them beside all comparators."""
     shapes = list(entries)
     tasks = [
         Task(COMPARE, {"plans": entries[shape], "shape": str(shape), "arch": pool.arch,
@@ -262,8 +289,9 @@ def report(finals: dict[str, Any], defaults: list[dict[str, Any]], exports: list
     if ratios:
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
         lines.append(f"ratios: geometric mean {mean:.3f}, worst {max(ratios):.3f} (measured, leaderboard regime)")
-    right = sum(row["right"] for row in defaults)
-    lines.append(f"{right} of {len(defaults)} default configs give the reference's bits on a fresh seed")
+    if defaults:
+        right = sum(row["right"] for row in defaults)
+        lines.append(f"{right} of {len(defaults)} default configs give the reference's bits on a fresh seed")
     if exports:
         lines.append(f"{sum(row['right'] for row in exports)} of {len(exports)} exported files and modes pass")
     else:

@@ -126,3 +126,20 @@ def test_what_the_last_step_lacks_is_said_before_the_gpu_is_used(capsys, monkeyp
 @pytest.mark.slow
 def test_every_variant_of_the_target_can_be_exported_before_anything_is_measured():
     assert box.rehearse_export("sm_90") == ""
+
+
+def test_recorded_finals_can_be_timed_again(tmp_path, capsys, monkeypatch):
+    pool = FakeGpus()
+    monkeypatch.setattr(box, "open_pool", lambda *_: pool)
+    folder = tmp_path / "h200"
+    folder.mkdir()
+    again = ["--compare-again", "--recorded", str(tmp_path)]
+    assert box.main(again) == 2 and "holds no finals" in capsys.readouterr().err
+    plans = [{"variant": "hopper", "config": {"block_m": 32}}, {"variant": "hopper", "config": {"block_m": 16}}]
+    (folder / "finals.json").write_text(json.dumps({"4x2880x512": {"plans": plans, "timings": {}}}))
+    assert box.main(again) == 0
+    said = json.loads((folder / "finals.json").read_text())["4x2880x512"]
+    assert said["plans"] == plans and said["verdict"]["order"] == [1, 0] and "mm_bf16" in said["timings"]
+    assert [task.task for task in pool.asked] == [box.COMPARE]
+    (folder / "finals.json").write_text("[]")
+    assert box.main(again) == 2 and "holds no finals" in capsys.readouterr().err

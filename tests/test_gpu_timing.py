@@ -8,6 +8,7 @@ import torch
 from mxfp4lab.gpu.device import DeviceInfo, overwrite_bytes, present_device
 from mxfp4lab.gpu.timing import (
     StopRule,
+    overwrites_needed,
     quantile,
     rotations,
     summarize,
@@ -55,6 +56,24 @@ def test_caches_are_overwritten_before_the_start_event_and_one_call_lies_between
     time_leaderboard({"plan": device.call("plan", 9.0)}, device, StopRule(max_repeats=2, min_repeats=2))
     assert device.log == ["plan", "synchronize"] + 2 * [
         "synchronize", "overwrite", "event", "plan", "event", "synchronize"]  # fmt: skip
+
+
+def test_the_overwrite_is_repeated_until_it_hides_the_host_s_share_of_a_slow_call(monkeypatch):
+    device, now = FakeDevice(), [0.0]
+    monkeypatch.setattr("mxfp4lab.gpu.timing.time.perf_counter", lambda: now[0])
+
+    def call(host_us):
+        def run():
+            now[0] += host_us * 1e-6
+
+        return run
+
+    calls = {"quick": call(20), "slow": call(1300), "endless": call(1e6)}
+    needed = overwrites_needed(calls, device)  # an overwrite lasts 500 us here
+    assert needed == {"quick": 1, "slow": 6, "endless": 64}
+    device.log.clear()
+    time_leaderboard({"slow": lambda: None}, device, StopRule(max_repeats=3, min_repeats=3), overwrites=needed)
+    assert device.log.count("overwrite") == 18
 
 
 def test_finalists_take_turns_and_the_order_turns():

@@ -150,6 +150,7 @@ def time_leaderboard(
     before_repeat: Callable[[int], None] | None = None,
     after_call: Callable[[str, Any], None] | None = None,
     floor_us: float | None = None,
+    overwrites: Mapping[str, int] | None = None,
 ) -> dict[str, Timing]:
     """Cold-cache times of several calls, interleaved: one repeat of each in turn, the order turned every round.
 
@@ -161,6 +162,8 @@ def time_leaderboard(
         before_repeat: called with the round's number before it, outside the events (new inputs, say).
         after_call: called with name and result behind the closing synchronize (a check of the output, say).
         floor_us: recorded with every result.
+        overwrites: name to how often the caches are overwritten before each of its repeats, see `overwrites_needed`;
+            once without it.
 
     Returns:
         name to `Timing`.
@@ -181,7 +184,8 @@ def time_leaderboard(
         turn = round_number % len(names)
         for name in names[turn:] + names[:turn]:
             device.synchronize()
-            device.overwrite()
+            for _ in range((overwrites or {}).get(name, 1)):
+                device.overwrite()
             start = device.event()
             result = calls[name]()
             end = device.event()
@@ -197,6 +201,41 @@ def time_leaderboard(
                 stopped[name] = reason
         round_number += 1
     return {name: summarize(samples[name], "leaderboard", stopped[name], floor_us) for name in calls}
+
+
+def overwrites_needed(
+    calls: Mapping[str, Callable[[], Any]], device: TimedDevice, *, margin: float = 2.0, most: int = 64
+) -> dict[str, int]:
+    """How many overwrites keep the GPU busy for longer than the host takes to issue each call.
+
+    A call of several launches through a slow front end outlasts a single overwrite, and its time would be the host's.
+    (The task's own overwrite takes some 15 ms.)
+
+    Args:
+        calls: name to a call without arguments; each is made five times.
+        margin: times the median of the host's time.
+        most: never more than this.
+    """
+    lasts = []
+    for _ in range(3):
+        device.synchronize()
+        start = device.event()
+        device.overwrite()
+        end = device.event()
+        device.synchronize()
+        lasts.append(device.elapsed_us(start, end))
+    needed = {}
+    for name, call in calls.items():
+        taken = []
+        for _ in range(5):
+            device.synchronize()
+            began = time.perf_counter()
+            call()
+            taken.append(1e6 * (time.perf_counter() - began))
+        device.synchronize()
+        host_us = sorted(taken)[len(taken) // 2]
+        needed[name] = max(1, min(most, math.ceil(margin * host_us / max(min(lasts), 1.0))))
+    return needed
 
 
 def time_kernel(
