@@ -156,3 +156,15 @@ def test_a_compiler_that_dies_or_hangs_on_a_typed_kernel_costs_an_error(monkeypa
     monkeypatch.setattr(compiling, "APART_TIMEOUT_S", 0.2)
     with pytest.raises(CompileError, match="typed: compilation took over"):
         compile_plan(typed_kernel(), use_cache=False)
+
+
+def test_a_notebook_shows_the_sentence_of_a_wrong_kernel_and_not_the_labs_own_frames():
+    from mxfp4lab.gfx950 import OutOfBounds
+
+    launch = own_launch(copy_doubled, 9, x="a", y="c", n=9 * 256, BLOCK=256)
+    for error, request in ((OutOfBounds, lambda: emulate_plan(own_plan(SHAPE, launch), input_dict(SHAPE, 3))),
+                           (CompileError, lambda: compile_plan(own_plan(SHAPE, copying(BLOCK=3))))):  # fmt: skip
+        with pytest.raises(error) as caught:
+            request()
+        (line,) = caught.value._render_traceback_()
+        assert line == f"{error.__name__}: {caught.value}" and "copy_doubled" in line

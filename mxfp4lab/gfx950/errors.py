@@ -24,6 +24,10 @@ class EmulationError(RuntimeError):
         kernel = f"{self.kernel}: " if self.kernel else ""
         return f"{kernel}{self.message}{where}"
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: the sentence alone: the frames of the emulator are not the kernel's."""
+        return [f"{type(self).__name__}: {self}"]
+
     def __reduce__(self):  # survives a process boundary with its fields
         return _restore, (type(self), self.__dict__)
 

@@ -28,6 +28,10 @@ class CompileError(ValueError):
     def __reduce__(self) -> tuple:
         return CompileError, (str(self), self.kind, self.detail)
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: the sentence alone: the frames of the compiler's callers are not the kernel's."""
+        return [f"CompileError: {self}"]
+
 
 def explain(error: BaseException, diagnostics: str, kernel: str, arch: str) -> CompileError:
     """Turn what Triton raised, and what its C++ half printed, into one line.
