@@ -109,6 +109,7 @@ class Pick:
         return (
             f"{self.shape}: picked by a model ({self.model_version}: {self.predicted_us:.2f} us, not measured); "
             f"its gfx950 code was executed: {self.bf16_identical:.2%} of C's bf16 equal the reference."
+            + (f" Mind: {caveat}." if (caveat := self._caveat()) else "")
         )
 
     def _caveat(self) -> str:
