@@ -69,5 +69,5 @@ SUBMISSION_MUTATIONS: tuple[Mutation, ...] = (
     _fault("workspace_of_half_the_splits", "partial results of one split overwrite what lies behind", "check",
            '(gemm["SPLIT_K"], M, N), torch.float32', '(1, M, N), torch.float32'),
     _fault("scales_as_they_lie", "B's packed bytes where its scales belong", "check",
-           "        a, b_q, b_scale_sh, partial", "        a, b_q, b_q, partial"),
+           "        b_scale_sh,\n        partial,", "        b_q,\n        partial,"),
 )  # fmt: skip

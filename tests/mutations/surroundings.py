@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -144,6 +145,42 @@ def without(mnemonic: str) -> Callable[[list[str]], list[str]]:
     return lambda lines: [line for line in lines if not line.strip().startswith(mnemonic)]
 
 
+def not_awaited(lines: list[str]) -> list[str]:
+    """No wait for vector memory."""
+    return [re.sub(r"vmcnt\(\d+\)", "vmcnt(63)", line) for line in lines]
+
+
+def awaited_too_early(lines: list[str]) -> list[str]:
+    """The last wait before the waves meet lets one more load be in flight."""
+    last = max(i for i, line in enumerate(lines) if line.rstrip().endswith("offen lds"))
+    later = 1
+    for i in range(last + 1, len(lines)):
+        if "vmcnt(0)" in lines[i]:
+            lines[i] = lines[i].replace("vmcnt(0)", f"vmcnt({later})")
+            break
+        later += "_load_" in lines[i] and not lines[i].strip().startswith("s_")
+    return lines
+
+
+def copied_over_the_buffer_in_use(lines: list[str]) -> list[str]:
+    """The copy of a later step goes where the step before lies."""
+    at = [i for i, line in enumerate(lines) if line.strip().startswith("s_add_i32 m0,")]
+    for i in at:
+        lines[i] = re.sub(r"0x[0-9a-f]+$", "0x0", lines[i].rstrip())
+    return lines
+
+
+def slot_of_the_next_wave(lines: list[str]) -> list[str]:
+    """A piece of a tile goes to LDS one slot further."""
+    at = next(i for i, line in enumerate(lines) if line.strip().startswith("ds_write_b"))
+    found = re.search(r"offset:(\d+)", lines[at])
+    if found:
+        lines[at] = lines[at].replace(found[0], f"offset:{int(found[1]) + 16}")
+    else:
+        lines[at] = lines[at].rstrip() + " offset:16"
+    return lines
+
+
 def waves_leave(lines: list[str]) -> list[str]:
     """All waves but the first end at once."""
     first = next(i for i, line in enumerate(lines) if line.strip().startswith("s_load"))
@@ -188,6 +225,18 @@ MACHINE_CODE = (
              "race", machine_code=edited(idle("s_barrier"))),
     Mutation("no_barrier_in_the_k_loop", "tiles in LDS are read before every wave has written them", "tails_rowmajor",
              "race", machine_code=edited(idle("s_barrier"))),
+    Mutation("lds_slot_beside", "a piece of a wave's tile is written one slot beside its own", "sliced",
+             "uninitialised", machine_code=edited(slot_of_the_next_wave)),
+    Mutation("async_copy_not_awaited", "loads straight to LDS are read without a wait", "async", "race",
+             machine_code=edited(not_awaited)),
+    Mutation("async_copy_not_awaited_deep", "the same with two steps in flight", "async_deep", "race",
+             machine_code=edited(not_awaited)),
+    Mutation("async_copy_awaited_too_early", "the last of them is still in flight when it is read", "async", "race",
+             machine_code=edited(awaited_too_early)),
+    Mutation("async_copy_without_barrier", "awaited by its own wave, read by the others at once", "async", "race",
+             machine_code=edited(idle("s_barrier"))),
+    Mutation("async_copy_over_the_buffer_in_use", "the next step's copy lands on the step being read", "async_deep",
+             "race", machine_code=edited(copied_over_the_buffer_in_use)),
     Mutation("waves_end_before_the_barrier", "all waves but one leave early", "sliced", "barrier",
              machine_code=edited(waves_leave)),
     Mutation("no_wait_states", "every s_nop left out", "tails_rowmajor", "hazard",
