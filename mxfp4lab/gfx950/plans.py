@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -53,9 +52,8 @@ class Emulation:
         ]
 
     def _said(self) -> list[str]:
-        """Findings in words, each once; a notebook cell is called so, whatever file name it was compiled under."""
-        said = [re.sub(r"\(\d+\.py:(\d+)\)", r"(cell, line \1)", str(finding)) for finding in self.findings]
-        shown = list(dict.fromkeys(said))
+        """Findings in words, each once."""
+        shown = list(dict.fromkeys(map(str, self.findings)))
         more = len(shown) - SHOWN_FINDINGS
         return shown[:SHOWN_FINDINGS] + ([f"and {more} more"] if more > 0 else [])
 

@@ -123,7 +123,11 @@ class Instruction:
 
     def where(self) -> str:
         """The instruction's place for a message: index, text and source line."""
-        at = f" ({self.source[0]}:{self.source[1]})" if self.source else ""
+        at = ""
+        if self.source:
+            file, line = self.source
+            # A kernel typed into a notebook cell is compiled under a number for a name.
+            at = f" (cell, line {line})" if file.removesuffix(".py").isdigit() else f" ({file}:{line})"
         return f"instruction {self.index}: {self.text or self.mnemonic}{at}"
 
 
