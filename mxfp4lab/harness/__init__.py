@@ -18,8 +18,8 @@ what it computed for equal contents; leaderboard mode has new contents every tim
 works.
 
 What the checks on its kernels see, fault by fault, is in `data/mutations.csv` (made by `python -m tests.mutations`).
-Out of their reach: the order in which workgroups see each other's stores, and waits for memory that only the compiler
-places, because the emulator's loads and stores take effect at once.
+Races, in LDS and between workgroups, are looked for on request (`--report`). Out of reach is what only another order in
+time would show: a store that overtakes another workgroup's earlier read, a stale line of a vector cache.
 """
 
 from mxfp4lab.harness.check import add_arguments, check_submission, main
