@@ -190,6 +190,15 @@ def test_sentences_leave_with_what_they_speak_of(text: str, expected: str) -> No
     assert without(text, {"SPLIT_K", "STAGED", "INSIDE", "helper"}) == expected
 
 
+@pytest.mark.parametrize(("text", "expected"), [
+    ("With FAST it guesses. With SAFE it looks.", "It guesses."),
+    ("Unless FAST it waits. Unless SAFE, the compiler moves it.", "The compiler moves it."),
+    ("With FAST and SAFE both.", ""),
+])  # fmt: skip
+def test_an_option_that_is_always_on_needs_no_condition(text: str, expected: str) -> None:
+    assert without(text, {"FAST", "SAFE"}, {"FAST": True, "SAFE": False}) == expected
+
+
 def test_a_single_capital_and_a_plain_word_are_no_names() -> None:
     assert not mentions("K past the end; rows of A; MASK_ROWS", {"K", "rows", "MASK"})
     assert mentions("``rows`` is gone", {"rows"}) and mentions("``x + rows // 2``", {"rows"})

@@ -7,12 +7,13 @@ import functools
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from mxfp4lab.export import export_submission
 from mxfp4lab.kernels import convert, cooperative, gemm, hopper, lane_layouts, quantize, reduce, sliced, tiles
-from mxfp4lab.plan import VARIANTS
+from mxfp4lab.plan import VARIANTS, default_config
 from mxfp4lab.shapes import TASK_SHAPES, Shape
 
 PLAIN = [name for name, spec in VARIANTS.items() if not spec.needs_aiter]
@@ -134,6 +135,17 @@ def test_the_fallback_takes_the_picks_forms_and_the_file_has_one_of_each() -> No
         assert name not in text, name
     assert "% N" not in text and "acc += tl.dot_scaled(" in text
     assert max(map(len, text.splitlines())) <= 120
+
+
+def test_two_kernels_with_a_page_in_common_are_one_function_and_two_ways_in() -> None:
+    config = default_config("sliced_preshuffled", TASK_SHAPES[1])
+    picks = {TASK_SHAPES[1]: ("sliced_preshuffled", replace(config, split_sum="inside"))}
+    text = export_submission(picks, None)
+    assert [f.name for f in functions(text) if "sliced" in f.name and f.name.startswith(("gemm", "sliced"))] == [
+        "sliced_body", "gemm_sliced_summed", "gemm_sliced"
+    ]  # fmt: skip
+    assert all(ast.get_docstring(f) for f in functions(text) if f.name.startswith("gemm"))
+    assert "sliced_body" not in exported("sliced_preshuffled", "all"), "one way in needs no function of its own"
 
 
 @pytest.mark.aiter

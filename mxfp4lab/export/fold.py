@@ -7,14 +7,16 @@ never reached, writes constants that never change as literals, and keeps the com
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import difflib
+import itertools
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import libcst as cst
 import libcst.matchers as m
 
-from mxfp4lab.export.evaluate import UNKNOWN
+from mxfp4lab.export.evaluate import UNKNOWN, evaluate
 from mxfp4lab.export.merge import bind, merge
 from mxfp4lab.export.prose import is_docstring, trimmed
 from mxfp4lab.export.reach import Constants, Walker
@@ -23,6 +25,8 @@ from mxfp4lab.export.sources import Source, is_kernel, source_of
 from mxfp4lab.export.tidy import drop_unused, forwarded, inline_trivial, single_assignments, wrapped_call
 from mxfp4lab.export.unroll import unrolled
 from mxfp4lab.export.walk import names, names_bound
+
+PAGE = 80  # lines that nobody would write twice
 
 
 def stays_a_parameter(name: str, value: object) -> bool:
@@ -42,6 +46,7 @@ class Function:
         folded: parameters that always have one value and are written out.
         is_entry: launched from the host: its parameters are also the host's business.
         described: names that its docstring and comments may speak of, from before anything was folded.
+        inner: the body that it took over, if it was a thin entry point, and the constants that it passed on.
     """
 
     function: Any
@@ -49,6 +54,7 @@ class Function:
     node: cst.FunctionDef
     is_entry: bool
     described: set[str]
+    inner: tuple[tuple[str, str], Constants] | None = None
     environments: list[Constants] = field(default_factory=list)
     folded: Constants = field(default_factory=dict)
 
@@ -66,9 +72,13 @@ class Folder:
 
     Args:
         entries: kernel -> every combination of its constants; a constant that follows the shape is absent from them.
+        shared: bodies (their `Source.key`) that stay functions of their own below thin entry points.
     """
 
-    def __init__(self, entries: Iterable[tuple[Any, Sequence[Constants]]]) -> None:
+    def __init__(
+        self, entries: Iterable[tuple[Any, Sequence[Constants]]], shared: Collection[tuple[str, str]] = ()
+    ) -> None:
+        self._shared = shared
         self._functions: dict[tuple[str, str], Function] = {}
         for function, environments in entries:
             entry = self._entry(function)
@@ -118,22 +128,35 @@ class Folder:
 
     # finding out what reaches what ------------------------------------------------------------------------------------
 
-    @staticmethod
-    def _entry(function: Any) -> Function:
+    def doubles(self) -> set[tuple[str, str]]:
+        """Bodies that several entry points took over, and of which they still have a page in common."""
+        taken = [item for item in self.functions() if item.inner is not None]
+        found = set()
+        for one, other in itertools.combinations(taken, 2):
+            if one.inner[0] == other.inner[0]:  # type: ignore[index]
+                texts = [cst.Module(list(item.node.body.body)).code.splitlines() for item in (one, other)]
+                matcher = difflib.SequenceMatcher(None, *texts, autojunk=False)
+                if sum(block.size for block in matcher.get_matching_blocks()) > PAGE:
+                    found.add(one.inner[0])  # type: ignore[index]
+        return found
+
+    def _entry(self, function: Any) -> Function:
         """A kernel; one whose body is a single call of another takes over that one's body."""
         source = source_of(function)
         node = source.node
-        described = names_bound(node)
+        described, took = names_bound(node), None
         body = [s for s in node.body.body if not is_docstring(s)]
         if len(body) == 1 and m.matches(body[0], m.SimpleStatementLine(body=[m.Expr(value=m.Call(func=m.Name()))])):
             call = body[0].body[0].value
             target = source.globals.get(call.func.value)
-            if is_kernel(target):
-                inner = source_of(target)
-                node = merge(node, inner.node, bind(inner.node, call))
+            inner = source_of(target) if is_kernel(target) else None
+            if inner is not None and inner.key not in self._shared:
+                bound = bind(inner.node, call)
+                took = (inner.key, {n: v for n, e in bound.items() if (v := evaluate(e, {})) is not UNKNOWN})
+                node = merge(node, inner.node, bound)
                 described |= names_bound(inner.node)
                 source = Source(source.key, source.node, inner.module, source.position, inner.globals)
-        return Function(function, source, node, True, described)
+        return Function(function, source, node, True, described, took)
 
     def _discover(self) -> None:
         """Follow the constants of the entries into every helper, until nothing new is entered."""
@@ -203,14 +226,15 @@ class Folder:
         for item in live:
             helpers = {name for name, target in item.source.globals.items() if is_kernel(target)}
             gone = item.described - names_bound(item.node)
-            item.node = trimmed(item.node, gone | (helpers - present), _numbers(item, gone))
+            item.node = trimmed(item.node, gone | (helpers - present), _values(item, gone))
 
 
-def _numbers(item: Function, gone: set[str]) -> dict[str, int]:
-    """What each integer constant that is gone was wherever the function is entered."""
-    found = {}
+def _values(item: Function, gone: set[str]) -> dict[str, int | bool]:
+    """What each number and each flag that is gone was wherever the function is entered."""
+    found: dict[str, int | bool] = {}
+    passed = item.inner[1] if item.inner is not None else {}
     for name in gone:
-        values = {e.get(name) if type(e.get(name)) is int else None for e in item.environments}
-        if len(values) == 1 and None not in values:
-            found[name] = values.pop()
+        values = [e.get(name, passed.get(name)) for e in item.environments]
+        if values and all(type(v) in (int, bool) and v == values[0] for v in values):
+            found[name] = values[0]  # type: ignore[assignment]
     return found

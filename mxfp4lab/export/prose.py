@@ -16,6 +16,7 @@ import libcst.matchers as m
 
 WIDTH = 120
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`\"(\[])")
+_CONDITION = re.compile(r"(With|Unless) (\w+),? (.+)")
 _ENTRY = re.compile(r" {4}(\w+(?:, \w+)*): ")
 _PRODUCT = re.compile(r"(?<![\w*/%+-] )\b(\d+) (\*|//) (\d+)\b")
 _INDENT = " " * 4
@@ -30,10 +31,20 @@ def mentions(text: str, gone: Collection[str]) -> bool:
     return False
 
 
-def without(text: str, gone: Collection[str]) -> str:
-    """A paragraph without its sentences about names that are gone."""
+def without(text: str, gone: Collection[str], flags: Mapping[str, bool] | None = None) -> str:
+    """A paragraph without its sentences about names that are gone.
+
+    Args:
+        flags: options that are gone because they are always on or off: "With STAGED A is read by rows" becomes "A is
+            read by rows" where STAGED is always on.
+    """
     kept = []
     for sentence in _SENTENCE.split(" ".join(text.split())):
+        condition = _CONDITION.match(sentence)
+        if condition and condition[2] in (flags or {}):
+            if (flags or {})[condition[2]] is not (condition[1] == "With"):
+                continue
+            sentence = condition[3][0].upper() + condition[3][1:]
         if not mentions(sentence, gone):
             kept.append(sentence)
             continue
@@ -63,7 +74,7 @@ def with_values(text: str, values: Mapping[str, int]) -> str:
     return re.sub(r"`+[^`]+`+", quoted, text)
 
 
-def docstring_without(text: str, gone: Collection[str]) -> str:
+def docstring_without(text: str, gone: Collection[str], flags: Mapping[str, bool] | None = None) -> str:
     """A docstring (as `inspect.cleandoc` gives it) without what is gone."""
     blocks = []
     for block in text.split("\n\n"):
@@ -73,7 +84,7 @@ def docstring_without(text: str, gone: Collection[str]) -> str:
             if entries:
                 blocks.append("\n".join([head, *entries]))
         elif mentions(block, gone):
-            kept = without(block, gone)
+            kept = without(block, gone, flags)
             if kept:
                 blocks.append(textwrap.fill(kept, WIDTH - 4))
         else:
@@ -140,26 +151,28 @@ def _wrapped(text: str) -> str:
     return "\n\n".join(lines) + newline + rest
 
 
-def trimmed(node: cst.FunctionDef, gone: Collection[str], values: Mapping[str, int]) -> cst.FunctionDef:
+def trimmed(node: cst.FunctionDef, gone: Collection[str], values: Mapping[str, int | bool]) -> cst.FunctionDef:
     """The definition whose docstring and comments say nothing of names that are gone.
 
     Args:
-        values: what stands for some of them in expressions.
+        values: what stands for some of them: numbers in expressions, and options that are always on or off.
     """
     if not gone:
         return node
+    flags = {name: value for name, value in values.items() if isinstance(value, bool)}
+    numbers = {name: value for name, value in values.items() if name not in flags}
     text = docstring_of(node)
     if mentions(text, gone):
-        node = with_docstring(node, docstring_without(with_values(text, values), gone))
-    return node.with_changes(body=node.body.visit(_Comments(gone)))
+        node = with_docstring(node, docstring_without(with_values(text, numbers), gone, flags))
+    return node.with_changes(body=node.body.visit(_Comments(gone, flags)))
 
 
 class _Comments(cst.CSTTransformer):
     """Comment lines above statements, paragraph by paragraph."""
 
-    def __init__(self, gone: Collection[str]) -> None:
+    def __init__(self, gone: Collection[str], flags: Mapping[str, bool]) -> None:
         super().__init__()
-        self._gone, self._depth = gone, 0
+        self._gone, self._flags, self._depth = gone, flags, 0
 
     def visit_IndentedBlock(self, node: cst.IndentedBlock) -> None:
         self._depth += 1
@@ -176,5 +189,5 @@ class _Comments(cst.CSTTransformer):
         if not mentions(text, self._gone):
             return list(lines)
         blank = [line for line in lines if line.comment is None][:1]
-        wrapped = textwrap.wrap(without(text, self._gone), WIDTH - 2 - 4 * self._depth)
+        wrapped = textwrap.wrap(without(text, self._gone, self._flags), WIDTH - 2 - 4 * self._depth)
         return [*blank, *(cst.EmptyLine(comment=cst.Comment(f"# {line}")) for line in wrapped)]

@@ -55,6 +55,8 @@ class _Writer:
         self._adapts = _runs_elsewhere(recipe)
         self._usual = _usual_options(recipe)
         self._folder = Folder(self._entries())
+        doubles = self._folder.doubles()
+        self._folder = Folder(self._entries(), doubles) if doubles else self._folder
         self._functions = self._folder.functions()
         self._by_name = {item.name: item for item in self._functions if item.is_entry}
         self._choosing = any(len(rows) > 1 for rows in recipe.rows.values())

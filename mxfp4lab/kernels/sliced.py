@@ -479,7 +479,7 @@ def gemm_sliced(
     MOVABLE: gl.constexpr,
     CACHE: gl.constexpr,
 ):
-    """With SPLIT_K > 1 its results are fp32 ``[SPLIT_K, M, N]``, for a reduce kernel to add."""
+    """C in one launch. With SPLIT_K > 1 it is fp32 ``[SPLIT_K, M, N]``, for a reduce kernel to add."""
     sliced_body(
         a_ptr,
         b_ptr,
