@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from tests.mutations.fault import Mutation
+from tests.mutations.fault import KERNELS, Mutation
+
+
+def between(first: str, last: str) -> str:
+    """The kernel's lines from one that starts so up to one that starts so."""
+    _, found, rest = (KERNELS / "cooperative.py").read_text().partition(first)
+    inside, end, _ = rest.partition(last)
+    return found + inside if end else f"lines from {first!r} to {last!r}"
+
 
 PUT = "            quantize_part(pairs, a_q_ptr, a_scale_ptr, rank, pid_m * BLOCK_M, K, PART_K, WAVES, AMAX)\n"
 RAISE = "            gl.store(flags_ptr + rank, stores_are_done(call))\n"
+LOOKS = between("        looks = 0\n", "        k_byte = index0(WAVES, a_layout)")
+LOADS = between("        k_byte = index0(WAVES, a_layout)", "        a_scales = ()\n")
 
 COOPERATIVE_MUTATIONS = (
     Mutation("cooperative_stores_not_awaited", "a flag is raised while the part is on its way", "cooperative",
@@ -17,6 +27,14 @@ COOPERATIVE_MUTATIONS = (
     Mutation("cooperative_part_skipped", "the last part's flag is not looked at", "cooperative", "data_race",
              "cooperative", "gl.minimum(gl.arange(0, 64, layout), PARTS - 1)",
              "gl.minimum(gl.arange(0, 64, layout), PARTS - 2)"),
+    Mutation("cooperative_flags_not_looked_at", "packed A is read without a look at any flag", "cooperative",
+             "data_race", "cooperative",
+             "        missing = flags_missing(flags_ptr, call, PARTS, WAVES)\n        while",
+             "        missing = looks\n        while"),
+    Mutation("cooperative_read_before_flags", "packed A is read before the flags are looked at", "cooperative",
+             "data_race", "cooperative", LOOKS + LOADS, LOADS + LOOKS),
+    Mutation("cooperative_own_parts_not_awaited", "a workgroup that does all parts itself reads them at once",
+             "cooperative_moved", "data_race", "cooperative", "            missing = stores_are_done(missing)\n", ""),
     Mutation("cooperative_call_constant", "flags of an earlier call count, and so does the A it packed",
              "cooperative_later", "check", "cooperative", "gl.load(begun_ptr) // WORKGROUPS + 1",
              "gl.load(begun_ptr) * 0 + 1"),
