@@ -19,7 +19,7 @@ from toolchain_kernels import copy_doubled, double
 from mxfp4lab.gfx950 import count_plan, emulate_plan
 from mxfp4lab.model import predict
 from mxfp4lab.notebook.isa_view import isa_view
-from mxfp4lab.notebook.submission import submission
+from mxfp4lab.notebook.submission import SubmissionRefused, submission
 from mxfp4lab.paths import REPO_ROOT
 from mxfp4lab.plan import build_plan
 from mxfp4lab.plan.own import own_launch, own_plan
@@ -99,7 +99,7 @@ def test_the_machine_code_folds_around_the_loop_and_can_be_searched():
     "line, said", [("a.py --chek", "--chek"), ("a.txt", "'a.txt' is no .py file"), ("", "path"), ("'a.py", "quotation")]
 )
 def test_a_mistyped_magic_says_how_it_is_used(line, said):
-    with pytest.raises(ValueError, match=said) as error:
+    with pytest.raises(SubmissionRefused, match=said) as error:
         submission(line, "x = 1")
     assert "usage: %%submission FILE.py" in str(error.value)
 

@@ -22,6 +22,13 @@ from mxfp4lab.paths import REPO_ROOT, shown_path
 USAGE = "%%submission FILE.py [--shape M,N,K] [--mode MODE] [--backend BACKEND] [--check]"
 
 
+class SubmissionRefused(ValueError):
+    """The magic cannot do what it is asked for; IPython shows the sentence alone."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"SubmissionRefused: {self}"]
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> None:  # type: ignore[override]
         raise ValueError(f"%%submission: {message}; usage: {USAGE}")
@@ -56,8 +63,15 @@ def submission(line: str, cell: str) -> SubmissionCard:
     """The magic.
 
     Raises:
-        ValueError: bad options, or a cell that cannot become a file (with the cell's line).
+        SubmissionRefused: bad options, or a cell that cannot become a file (with the cell's line).
     """
+    try:
+        return _submission(line, cell)
+    except ValueError as error:
+        raise SubmissionRefused(str(error)) from None
+
+
+def _submission(line: str, cell: str) -> SubmissionCard:
     from IPython import get_ipython
 
     from mxfp4lab.export.cell import submission_from_cell
