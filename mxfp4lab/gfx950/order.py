@@ -12,8 +12,9 @@ read for those, as kernels read dwords of scales for a byte. A counter of intege
 of its values is found is the kernel's to bear.
 
 Not seen: a store that overtakes another workgroup's earlier load, and a line that a vector cache still holds from an
-early load (that load is reported where it found bytes already stored). Data stored with sc1 and never written back
-counts as kept in its XCD.
+early load (that load is reported where it found bytes already stored). A look that a vector cache may answer (sc0
+without nt or sc1) can find the flag late or never: that costs time and not order. Data stored with sc1 and never
+written back counts as kept in its XCD.
 """
 
 from __future__ import annotations
