@@ -183,3 +183,15 @@ def test_a_closed_pipe_is_no_traceback() -> None:
     command = f"{sys.executable} -m mxfp4lab --help | head -c 1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT)
     assert done.stderr == ""
+
+
+def test_check_says_at_a_terminal_which_case_runs_and_leaves_no_trace_of_it(
+    capsys, monkeypatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "submission.py"
+    file.write_text("import torch\n")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert cli.run(["check", str(file), "--backend", "emulator"]) == 112
+    out, err = capsys.readouterr()
+    assert "check: case 4 of 4: m: 256; n: 2880; k: 512; seed: 78" in err and err.endswith("\r\x1b[K")
+    assert "case 4 of 4" not in out

@@ -225,6 +225,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout, nothing else")
 
 
+class _LineOfProgress(case_lines.Log):
+    """The task's log, and for a person at a terminal one line that says which case is running."""
+
+    _CLEAR = "\r\x1b[K"
+
+    def write(self, key: str, value: object) -> None:
+        super().write(key, value)
+        if key.endswith("-count"):
+            self._count = value
+        if key.endswith(".spec"):
+            case = int(key.split(".")[1]) + 1
+            print(f"{self._CLEAR}check: case {case} of {self._count}: {value}", end="", file=sys.stderr, flush=True)
+        elif key == "check":
+            print(self._CLEAR, end="", file=sys.stderr, flush=True)
+
+
 def main(args: argparse.Namespace) -> int:
     """Run `check` for parsed arguments; returns the exit code: 0, 112, 111, 113 or 2.
 
@@ -243,6 +259,7 @@ def main(args: argparse.Namespace) -> int:
             time_limit_s=args.time_limit,
             memory_limit_bytes=args.memory_limit * 2**30,
             races=args.report,
+            log=_LineOfProgress.from_environment() if sys.stderr.isatty() else None,
         )
     except case_lines.BadCases as error:
         return _refuse(args, error, case_lines.EXIT_BAD_CASES)
