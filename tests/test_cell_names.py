@@ -158,6 +158,14 @@ def test_what_cannot_be_said_in_one_file_is_refused_by_line(cell: str, earlier: 
     assert said in str(refusal.value) and str(refusal.value).startswith("cell line ")
 
 
+def test_what_the_lint_refuses_is_named_by_cell_and_line() -> None:
+    earlier = ["import torch\nKEPT = {}", "def keep(x):\n    KEPT[0] = x * 2\n    return KEPT[0] + 1"]
+    with pytest.raises(CellError, match="cell 2 line 2: KEPT keeps a value computed from the inputs"):
+        submission_from_cell(ENTRY + "keep(data[0])", None, earlier)
+    with pytest.raises(CellError, match="cell line 3: KEPT keeps a value"):
+        submission_from_cell("\ndef custom_kernel(data):\n    KEPT[0] = data[0] * 2\n    return data", None, earlier)
+
+
 def test_one_thing_imported_in_two_ways_is_one_thing() -> None:
     cell = "from mxfp4lab.kernels.reduce import reduce_flat\n" + ENTRY + "reduce_flat[(1,)](tl.int32, np, one)"
     text = made(cell, ["from triton import language as tl\nimport numpy as np", "import numpy as np\none = np.ones(1)"])

@@ -42,8 +42,9 @@ def submission_from_cell(
     text = sorted_imports(body if body.startswith("#!POPCORN") else HEADER + body)
     refused = [finding for finding in lint_source(text) if finding.severity == "error"]
     if refused:
-        lines, own = text.splitlines(), cell.splitlines()
-        raise CellError("; ".join(f"{_place(f.line, lines, own)}{f.message} [{f.rule}]" for f in refused))
+        lines = text.splitlines()
+        places = [_place(lines[f.line - 1] if f.line else "", cell, earlier, f.line) for f in refused]
+        raise CellError("; ".join(f"{p}: {f.message} [{f.rule}]" for p, f in zip(places, refused, strict=True)))
     if path is not None:
         write_file(Path(path), text)
     return text
@@ -84,9 +85,11 @@ def _without_magic(source: str) -> str:
     return f"#\n{rest}" if first.startswith("%%submission") else source
 
 
-def _place(line: int, lines: list[str], cell: list[str]) -> str:
-    """The cell's line with the same text, or the file's line."""
-    wanted = lines[line - 1] if 0 < line <= len(lines) else ""
-    return (
-        f"cell line {cell.index(wanted) + 1}: " if wanted.strip() and wanted in cell else f"line {line} of the file: "
-    )
+def _place(wanted: str, cell: str, earlier: Sequence[str], line: int) -> str:
+    """Where a line of the file was written: in the cell, in an earlier cell (by its number), or in neither."""
+    if wanted.strip():
+        for said, source in [("cell", cell), *((f"cell {i}", earlier[i - 1]) for i in range(len(earlier), 0, -1))]:
+            lines = source.splitlines()
+            if wanted in lines:
+                return f"{said} line {lines.index(wanted) + 1}"
+    return f"line {line} of the file"
