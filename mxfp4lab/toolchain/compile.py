@@ -348,7 +348,8 @@ def _compile_now(job: KernelJob) -> Compiled:
     metadata = kernel.metadata
     limit = LDS_LIMITS.get(job.arch)
     if limit is not None and metadata.shared > limit:
-        raise CompileError(f"{jit_fn.__name__}: needs {metadata.shared} B of LDS; {job.arch} has {limit} B", "lds")
+        memory = "LDS" if job.arch.startswith("gfx") else "shared memory"
+        raise CompileError(f"{jit_fn.__name__}: needs {metadata.shared} B of {memory}; {job.arch} has {limit} B", "lds")
     text, binary = ("ptx", "cubin") if job.arch.startswith("sm_") else ("amdgcn", "hsaco")
     return Compiled(
         name=metadata.name, arch=job.arch, asm=kernel.asm[text], binary=kernel.asm[binary],
