@@ -4,7 +4,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from mxfp4lab.kernels.lane_layouts import index1, index2, operand_layout
-from mxfp4lab.kernels.sliced import quantize_blocks
+from mxfp4lab.kernels.waves import quantize_blocks
 
 
 @gluon.jit

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from mxfp4lab.export import export_submission
-from mxfp4lab.kernels import convert, cooperative, gemm, hopper, lane_layouts, quantize, reduce, sliced, tiles
+from mxfp4lab.kernels import convert, cooperative, gemm, hopper, lane_layouts, quantize, reduce, sliced, tiles, waves
 from mxfp4lab.plan import VARIANTS, default_config
 from mxfp4lab.shapes import TASK_SHAPES, Shape
 
@@ -45,7 +45,7 @@ def functions(text: str) -> list[ast.FunctionDef]:
 
 def kernels_of_the_lab() -> dict[str, set[str]]:
     """Every kernel and helper of the lab, and the compile-time parameters that it takes."""
-    modules = (convert, cooperative, gemm, hopper, lane_layouts, quantize, reduce, sliced, tiles)
+    modules = (convert, cooperative, gemm, hopper, lane_layouts, quantize, reduce, sliced, tiles, waves)
     found: dict[str, set[str]] = {}
     for module in modules:
         for name, value in vars(module).items():

@@ -7,7 +7,8 @@
 ``gemm``         the GEMM body and its entry points
 ``sliced``       the GEMM whose waves divide K (Gluon)
 ``cooperative``  the same with A quantized once on every XCD (Gluon)
-``lane_layouts`` its layouts: which lane holds what
+``waves``        what one wave of these two loads, quantizes and stores
+``lane_layouts`` their layouts: which lane holds what
 ``reduce``       sums the fp32 partial results of a split K
 ``hopper``       the GEMM for NVIDIA's sm_90
 ``null``         a kernel that does nothing: the floor of a timing

@@ -14,7 +14,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from .lane_layouts import index0, index1, index2, operand_layout, scale_word_layout, shared_layout
-from .sliced import (
+from .waves import (
     lane_order,
     load_part,
     load_scale_words,
@@ -64,17 +64,16 @@ def quantize_part(
     a_q_ptr,
     a_scale_ptr,
     part,
-    first_row,
     K: gl.constexpr,
     PART_K: gl.constexpr,
     WAVES: gl.constexpr,
     AMAX: gl.constexpr,
 ):
-    """A part to its place in e2m1 ``[M, K // 2]``, (16, 16) tile shuffle, and scales, e8m0 shuffle."""
+    """A part to its place in a row tile's e2m1, (16, 16) tile shuffle, and scales, e8m0 shuffle."""
     STEPS: gl.constexpr = PART_K // 128
     byte_layout: gl.constexpr = shared_layout(STEPS, WAVES, 16, 64)
     scale_layout: gl.constexpr = shared_layout(STEPS, WAVES, 1, 4)
-    row = first_row + part // (K // PART_K) * 16
+    row = part // (K // PART_K) * 16
     step = part % (K // PART_K) * STEPS
     a_q, a_scale = quantize_blocks(pairs, AMAX, False, STEPS, 16, 128)
 
@@ -105,11 +104,14 @@ def stores_are_done(value):
 
 @gluon.jit
 def flags_missing(flags_ptr, call, PARTS: gl.constexpr, WAVES: gl.constexpr):
-    """How many of PARTS flags do not hold ``call``."""
+    """How often one of PARTS flags did not hold ``call`` when one of the waves looked: the same number for all waves.
+
+    Every wave looks for itself, past the vector cache (sc0 nt), which would show what it has seen once for ever.
+    """
     layout: gl.constexpr = gl.BlockedLayout([1], [64], [WAVES], [0])
-    flag = gl.minimum(gl.arange(0, 64, layout), PARTS - 1)
+    flag = gl.minimum(gl.arange(0, 64 * WAVES, layout) % 64, PARTS - 1)
     seen = gl.inline_asm_elementwise(
-        "global_load_dword $0, $1, off sc0\ns_waitcnt vmcnt(0)",
+        "global_load_dword $0, $1, off sc0 nt\ns_waitcnt vmcnt(0)",
         "=v,v,~{memory}",
         [(flags_ptr + flag).to(gl.int64, bitcast=True)],
         dtype=gl.int32,
@@ -162,11 +164,12 @@ def gemm_cooperative(
       that a workgroup, which adds itself after it has read, finds ``256 x calls so far`` and up to 255 more.
 
     The order that the flags need is that of one L2: a wave waits for its stores to be acknowledged there (vmcnt), the
-    barrier collects the waves, one lane then writes the flag; flags are read past the vector cache (sc0), and nothing
-    of a part was read before.
+    barrier collects the waves, one lane then writes the flag. Flags are read past the vector cache; packed A may pass
+    through it, for no cache line of a row tile was read before its flags were up. Two launches at the same time, on two
+    streams, need workspaces of their own.
 
     ``a_q_ptr`` ``[8, R, K // 2]`` u8 and ``a_scale_ptr`` ``[8, R, K // 32]`` u8, R: M up to whole 256s: a copy of A per
-    XCD, shuffled as B is.
+    XCD, row tile by row tile, shuffled as B is; a row tile has 32 rows of scales at least.
     ``flags_ptr`` ``[8, 8, 32]`` int32: per XCD, row tile and part; ``begun_ptr`` int32. Both are zero before the first
     call.
     """
@@ -199,15 +202,15 @@ def gemm_cooperative(
         "s_getreg_b32 $0, hwreg(HW_REG_XCC_ID)", "=s,s", [pid], dtype=gl.int32, is_pure=True, pack=1
     )
     xcc = xcc % XCDS
-    a_q_ptr += xcc * (ROWS * (K // 2))
-    a_scale_ptr += xcc * (ROWS * (K // 32))
+    a_q_ptr += (xcc * ROWS + pid_m * BLOCK_M) * (K // 2)
+    a_scale_ptr += (xcc * ROWS + pid_m * max(BLOCK_M, 32)) * (K // 32)
     flags_ptr += (xcc * 8 + pid_m) * PER_XCD
 
     # The own part first: others wait for it.
     pairs = load_part_of_a(a_ptr, rank, pid_m * BLOCK_M, PARTS, M, K, PART_K, WAVES)
     if rank >= TILES_AN_XCD or pid_n >= TILES_N:
         if rank < PARTS:
-            quantize_part(pairs, a_q_ptr, a_scale_ptr, rank, pid_m * BLOCK_M, K, PART_K, WAVES, AMAX)
+            quantize_part(pairs, a_q_ptr, a_scale_ptr, rank, K, PART_K, WAVES, AMAX)
             call = gl.load(begun_ptr) // WORKGROUPS + 1
             gl.store(flags_ptr + rank, stores_are_done(call))
         gl.atomic_add(begun_ptr, 1, sem="relaxed", scope="gpu")
@@ -251,7 +254,7 @@ def gemm_cooperative(
 
         call = gl.load(begun_ptr) // WORKGROUPS + 1
         if rank < PARTS:
-            quantize_part(pairs, a_q_ptr, a_scale_ptr, rank, pid_m * BLOCK_M, K, PART_K, WAVES, AMAX)
+            quantize_part(pairs, a_q_ptr, a_scale_ptr, rank, K, PART_K, WAVES, AMAX)
             gl.store(flags_ptr + rank, stores_are_done(call))
         looks = 0
         missing = flags_missing(flags_ptr, call, PARTS, WAVES)
@@ -261,20 +264,15 @@ def gemm_cooperative(
         if missing > 0:
             for part in range(PARTS):
                 pairs = load_part_of_a(a_ptr, part, pid_m * BLOCK_M, PARTS, M, K, PART_K, WAVES)
-                quantize_part(pairs, a_q_ptr, a_scale_ptr, part, pid_m * BLOCK_M, K, PART_K, WAVES, AMAX)
+                quantize_part(pairs, a_q_ptr, a_scale_ptr, part, K, PART_K, WAVES, AMAX)
             missing = stores_are_done(missing)
         gl.atomic_add(begun_ptr, 1, sem="relaxed", scope="gpu")
 
         k_byte = index0(WAVES, a_layout) * (STEP_K // 2) + index2(STEP_K // 2, a_layout)
-        row = pid_m * BLOCK_M + index1(BLOCK_M, a_layout)
+        row = index1(BLOCK_M, a_layout)
         s_step = index0(WAVES, a_word_layout) * (STEP_K // 128)
         s_column = s_step * 4 + index2(64, a_word_layout) // 16
-        if BLOCK_M == 16:
-            s_group = pid_m // 2 + index1(1, a_word_layout)
-            s_shift = s_step % 2 * 16 + pid_m % 2 * 8
-        else:
-            s_group = pid_m * A_GROUPS + index1(A_GROUPS, a_word_layout)
-            s_shift = s_step % 2 * 16
+        s_offset = index1(A_GROUPS, a_word_layout) * (K // 4) + s_step // 2 * 64 + index2(64, a_word_layout)
         offset = row // 16 * (8 * K) + (k_byte // 16) * 256 + (row % 16) * 16 + k_byte % 16
         a_tiles = ()
         a_words = ()
@@ -283,7 +281,7 @@ def gemm_cooperative(
             a_words = a_words + (
                 load_part(
                     a_scale_ptr.to(gl.pointer_type(gl.int32), bitcast=True),
-                    s_group * (K // 4) + s_step // 2 * 64 + index2(64, a_word_layout),
+                    s_offset,
                     s_column,
                     K // 32,
                     step * (ROUND // 32),
@@ -294,7 +292,7 @@ def gemm_cooperative(
             )
         a_scales = ()
         for step in gl.static_range(ROUNDS):
-            scales = words_to_scales(behind_all_loads(a_words[step]) >> s_shift, STEP_K, WAVES, BLOCK_M)
+            scales = words_to_scales(behind_all_loads(a_words[step]) >> s_step % 2 * 16, STEP_K, WAVES, BLOCK_M)
             a_scales = a_scales + (gl.convert_layout(scales, a_scale_layout),)
 
         SIZE: gl.constexpr = BLOCK_M * BLOCK_N
