@@ -175,6 +175,12 @@ def test_recorded_times_are_shown_with_their_device_and_never_break(tmp_path: Pa
     shown = tune.recorded_times(SMALL, tmp_path)
     for form in (str(shown), shown._repr_html_()):
         assert "7.62" in form and "Test GPU" in form and "measured" in form and "another product" in form
+    finals[str(SMALL)] |= {"abouts": {"mm_bf16": "no quantization"}, "missing": {"other": "OutOfResources: <shared>"}}
+    (device / "finals.json").write_text(json.dumps(finals))
+    shown = tune.recorded_times(SMALL, tmp_path)
+    assert "mm_bf16: no quantization" in str(shown) and "other does not run on Test GPU: OutOfResources" in str(shown)
+    page = shown._repr_html_()
+    assert "no quantization" in page and "other does not run" in page and "&lt;shared&gt;" in page
 
 
 def test_the_repositorys_own_records_can_be_read() -> None:

@@ -8,7 +8,7 @@ another one's.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,17 +45,23 @@ class RecordedTime:
 
 
 class RecordedTimes:
-    """Recorded times of a shape, fastest first per device; a table in a notebook and in a terminal."""
+    """Recorded times of a shape, fastest first per device; a table in a notebook and in a terminal.
 
-    def __init__(self, shape: Shape, times: list[RecordedTime]) -> None:
+    Attributes:
+        missing: (device, what, reason) of what was to be compared and does not run there.
+    """
+
+    def __init__(self, shape: Shape, times: list[RecordedTime], missing: Sequence[tuple[str, str, str]] = ()) -> None:
         self.shape = shape
         self.times = sorted(times, key=lambda time: (time.device, time.latency_us))
+        self.missing = sorted(missing)
 
     def rows(self) -> list[tuple[Any, ...]]:
+        """A row per time, as `HEADERS` heads it; what each is stands in `notes`."""
         return [
             (
                 time.device,
-                f"{time.what}{f' ({time.about})' if time.about else ''}",
+                time.what,
                 time.latency_us,
                 f"{time.low_us:.2f} to {time.high_us:.2f}",
                 "" if time.floor_us is None else time.floor_us,
@@ -66,20 +72,34 @@ class RecordedTimes:
             for time in self.times
         ]
 
+    def notes(self) -> dict[str, str]:
+        """What -> what it does and does not do, for those that are not ours."""
+        return {time.what: time.about for time in self.times if time.about}
+
     def __str__(self) -> str:
         if not self.times:
             return f"no recorded times of {self.shape}"
-        return display.text_table(HEADERS, self.rows())
+        failed = [(device, what, "", "does not run", *[""] * (len(HEADERS) - 4)) for device, what, _ in self.missing]
+        lines = [display.text_table(HEADERS, [*self.rows(), *failed]), ""]
+        lines += [f"{what}: {about}" for what, about in self.notes().items()]
+        lines += [f"{what} does not run on {device}: {reason}" for device, what, reason in self.missing]
+        return "\n".join(lines).rstrip()
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         if not self.times:
             return display.card("Measured elsewhere", display.escape(str(self)))
-        place = HEADERS.index("evidence")
-        rows = [
-            (*row[:place], display.badge(row[place], str(Evidence.measured)), *row[place + 1 :]) for row in self.rows()
-        ]
+        place = HEADERS.index("evidence") - 2
+        notes = self.notes()
+        rows: list[tuple[Any, ...]] = [
+            (device, display.stacked(what, notes.get(what, "")), *row[:place],
+             display.badge(row[place], str(Evidence.measured)), *row[place + 1 :])
+            for device, what, *row in self.rows()
+        ]  # fmt: skip
+        for device, what, reason in self.missing:
+            cell = display.stacked(display.badge(f"{what} does not run", "bad"), reason)
+            rows.append((device, cell, *[""] * (len(HEADERS) - 2)))
         caption = "Times of the device named: they are not to be compared with predictions for another."
         return display.card(f"Measured elsewhere: {self.shape}", display.table(HEADERS, rows, caption))
 
@@ -92,11 +112,14 @@ def recorded_times(shape: Shape, folder: Path | None = None) -> RecordedTimes:
     """
     folder = REPO_ROOT / "data" / "recorded" if folder is None else folder
     times: list[RecordedTime] = []
+    missing: list[tuple[str, str, str]] = []
     for device in sorted(path for path in folder.glob("*") if path.is_dir()):
         best = _best_of_variants(device / "trials.jsonl", shape)
         name = best[0].device if best else device.name
-        times += _finals(device / "finals.json", shape, name) or best
-    return RecordedTimes(shape, times)
+        timed, failed = _finals(device / "finals.json", shape, name)
+        times += timed or best
+        missing += failed
+    return RecordedTimes(shape, times, missing)
 
 
 def _best_of_variants(path: Path, shape: Shape) -> list[RecordedTime]:
@@ -117,15 +140,16 @@ def _best_of_variants(path: Path, shape: Shape) -> list[RecordedTime]:
     return list(best.values())
 
 
-def _finals(path: Path, shape: Shape, device: str) -> list[RecordedTime]:
-    """Times of a comparison; nothing where the file is absent or not as expected."""
+def _finals(path: Path, shape: Shape, device: str) -> tuple[list[RecordedTime], list[tuple[str, str, str]]]:
+    """Times of a comparison and what did not run in it; nothing where the file is absent or not as expected."""
     try:
         if path.stat().st_size > MAX_FINALS_BYTES:
-            return []
+            return [], []
         found = json.loads(path.read_text(encoding="utf-8"))[str(shape)]
-        return [_final(name, timing, found, device) for name, timing in found["timings"].items()]
+        times = [_final(name, timing, found, device) for name, timing in found["timings"].items()]
+        return times, [(device, str(name), str(why)) for name, why in found.get("missing", {}).items()]
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
-        return []
+        return [], []
 
 
 def _final(name: str, timing: Mapping[str, Any], found: Mapping[str, Any], device: str) -> RecordedTime:
