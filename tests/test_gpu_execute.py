@@ -11,7 +11,7 @@ from mxfp4lab.gpu import aiter_kernels, execute, measure, module
 from mxfp4lab.gpu.comparators import available_comparators
 from mxfp4lab.gpu.execute import PlanRunner
 from mxfp4lab.gpu.worker import Worker
-from mxfp4lab.oracle.install import find_aiter
+from mxfp4lab.oracle.install import AiterError, find_aiter
 from mxfp4lab.oracle.modules import load_file
 from mxfp4lab.plan import Buffer, CodeObjectLaunch, Plan, Ref, build_plan
 from mxfp4lab.problem import input_dict, reference_output
@@ -289,6 +289,15 @@ def test_aiter_s_kernels_run_by_file_without_amd_s_options_where_aiter_cannot_be
     assert calls == [((2,), {"device": "MI350X", "num_stages": 2})]
     with pytest.raises(ValueError, match="gemm_afp4wfp4_pre_quant_atomic"):
         aiter_kernels.fused(install, SHAPE, inputs)
+
+
+def test_on_an_nvidia_gpu_aiter_is_never_imported_and_each_of_its_kernels_has_a_reason(monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr("mxfp4lab.gpu.comparators.find_aiter", lambda: (_ for _ in ()).throw(AiterError("no aiter")))
+    found, missing = available_comparators(SHAPE, input_dict(SHAPE, 3))
+    assert {comparator.name for comparator in found} == {"mm_bf16", "two_step_torch"}
+    wanted = ("aiter_fused", "aiter_two_step", "aiter_preshuffled")
+    assert missing == dict.fromkeys(wanted, "AiterError: no aiter")
 
 
 class Judged:
