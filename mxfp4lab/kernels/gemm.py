@@ -52,7 +52,10 @@ def gemm_body(
     CACHE: tl.constexpr,
     NUM_STAGES: tl.constexpr,
 ):
-    """One program: a BLOCK_M x BLOCK_N tile of C over one slice of K."""
+    """One program: a BLOCK_M x BLOCK_N tile of C.
+
+    With SPLIT_K > 1 it is the fp32 sum over one of SPLIT_K slices of K, at its place in ``[SPLIT_K, M, N]``.
+    """
     if ASSUME:
         tl.assume(M > 0)
         tl.assume(N > 0)
@@ -85,7 +88,7 @@ def gemm_body(
 
     row = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
     column = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
-    # Rows of B past N are either masked or wrapped onto rows that exist; both give columns of C that are not stored.
+    # Rows of B past N give columns of C that are not stored. With WRAP_N they are wrapped onto rows that exist.
     if WRAP_N:
         b_row = column % N
     else:

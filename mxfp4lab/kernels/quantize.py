@@ -23,7 +23,7 @@ def quantize_body(
     MASK_K: tl.constexpr,
     OFFSET_BITS: tl.constexpr,
 ):
-    """One program: BLOCK_M rows by BLOCK_K columns; program 0 counts rows, program 1 columns.
+    """One program: BLOCK_M rows x BLOCK_K columns of A to MXFP4; program 0 counts rows, program 1 columns.
 
     With SHUFFLE the scales go to their place in the e8m0 shuffle, and the padding (rows M .. scale_rows - 1, columns
     up to a multiple of 8) that this grid reaches is written too, with byte 0: a padded column must contribute nothing.

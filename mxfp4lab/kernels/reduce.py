@@ -23,7 +23,7 @@ def reduce_tiles(
     BLOCK_FORM: tl.constexpr,
     OFFSET_BITS: tl.constexpr,
 ):
-    """One program: a BLOCK_M x BLOCK_N tile of C."""
+    """One program: a BLOCK_M x BLOCK_N tile of C, its SPLIT_K fp32 partial results added in order."""
     row = as_offset(tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M), OFFSET_BITS)
     column = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
     offset = row[:, None] * N + column[None, :]
@@ -42,7 +42,7 @@ def reduce_tiles(
 
 @triton.jit
 def reduce_flat(partial_ptr, c_ptr, elements, SPLIT_K: tl.constexpr, BLOCK: tl.constexpr, OFFSET_BITS: tl.constexpr):
-    """One program: BLOCK consecutive elements of C."""
+    """One program: BLOCK consecutive elements of C, their SPLIT_K fp32 partial results added in order."""
     offset = as_offset(tl.program_id(0), OFFSET_BITS) * BLOCK + tl.arange(0, BLOCK)
     mask = offset < elements
     acc = tl.zeros((BLOCK,), dtype=tl.float32)
