@@ -13,6 +13,7 @@ from mxfp4lab.plan import VARIANTS, build_plan, default_config
 from mxfp4lab.problem import generate_input, input_dict, reference_output
 from mxfp4lab.shapes import TASK_SHAPES, Shape
 from mxfp4lab.toolchain import compile_plan
+from tests.mutations.surroundings import edited
 
 VARIANT = "cooperative_preshuffled"
 SMALL = Shape(20, 288, 1024)  # a row tail, a column tail, two row tiles
@@ -68,6 +69,31 @@ def test_a_call_never_uses_what_an_earlier_call_packed():
         run(kernel, plan.launches[0].grid, *(tensors[given[name].buffer] for name, _ in kernel.signature))
         assert same(tensors["c"], reference_output(tuple(generate_input(SMALL, seed))))
         assert kept["begun"].item() == 256 * seed
+
+
+def blind_first_wave(lines: list[str]) -> list[str]:
+    """Machine code whose first wave never sees a flag: behind each look its lanes 0 to 63 get another value."""
+    changed, register = [], ""
+    for line in lines:
+        changed.append(line)
+        words = line.split()
+        if line.startswith(".LBB0_0:"):
+            changed.append("\tv_mov_b32_e32 v255, v0")
+        elif words[:1] == ["global_load_dword"] and "sc0" in words:
+            register = words[1].rstrip(",")
+        elif register and line.strip() == "s_waitcnt vmcnt(0)":
+            changed += ["\tv_cmp_gt_u32_e32 vcc, 64, v255", f"\tv_cndmask_b32_e64 {register}, {register}, -1, vcc"]
+            register = ""
+    assert len(changed) == len(lines) + 5  # the first look and that of the loop
+    return changed
+
+
+def test_waves_that_see_different_flags_decide_alike():
+    """Else one wave would help itself, alone, and its barriers would meet those of the last sum."""
+    data = input_dict(SMALL, 13)
+    result = emulate_plan(edited(blind_first_wave)(compiled()), data, races=True)
+    assert same(result.c, reference_output(tuple(generate_input(SMALL, 13))))
+    assert result.findings == []
 
 
 def test_a_part_is_read_once_on_an_xcd_and_the_wait_is_counted():

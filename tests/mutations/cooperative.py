@@ -12,7 +12,7 @@ def between(first: str, last: str) -> str:
     return found + inside if end else f"lines from {first!r} to {last!r}"
 
 
-PUT = "            quantize_part(pairs, a_q_ptr, a_scale_ptr, rank, pid_m * BLOCK_M, K, PART_K, WAVES, AMAX)\n"
+PUT = "            quantize_part(pairs, a_q_ptr, a_scale_ptr, rank, K, PART_K, WAVES, AMAX)\n"
 RAISE = "            gl.store(flags_ptr + rank, stores_are_done(call))\n"
 LOOKS = between("        looks = 0\n", "        k_byte = index0(WAVES, a_layout)")
 LOADS = between("        k_byte = index0(WAVES, a_layout)", "        a_scales = ()\n")
@@ -25,8 +25,8 @@ COOPERATIVE_MUTATIONS = (
     Mutation("cooperative_flag_before_stores", "the flag is raised before the part is stored", "cooperative",
              "data_race", "cooperative", PUT + RAISE, RAISE + PUT),
     Mutation("cooperative_part_skipped", "the last part's flag is not looked at", "cooperative", "data_race",
-             "cooperative", "gl.minimum(gl.arange(0, 64, layout), PARTS - 1)",
-             "gl.minimum(gl.arange(0, 64, layout), PARTS - 2)"),
+             "cooperative", "gl.minimum(gl.arange(0, 64 * WAVES, layout) % 64, PARTS - 1)",
+             "gl.minimum(gl.arange(0, 64 * WAVES, layout) % 64, PARTS - 2)"),
     Mutation("cooperative_flags_not_looked_at", "packed A is read without a look at any flag", "cooperative",
              "data_race", "cooperative",
              "        missing = flags_missing(flags_ptr, call, PARTS, WAVES)\n        while",
@@ -41,5 +41,5 @@ COOPERATIVE_MUTATIONS = (
     Mutation("cooperative_wrong_copy", "copies and flags by the program's number, not by the XCD that it runs on",
              "cooperative_moved", "data_race", "cooperative", "xcc = xcc % XCDS", "xcc = pid % XCDS"),
     Mutation("cooperative_scale_row_half", "the scales of the other 16 rows", "cooperative", "check", "cooperative",
-             "s_shift = s_step % 2 * 16 + pid_m % 2 * 8", "s_shift = s_step % 2 * 16"),
+             "row // 32 * K + row // 16 % 2", "row // 32 * K + 1 - row // 16 % 2"),
 )  # fmt: skip
