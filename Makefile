@@ -41,7 +41,7 @@ test-browser: setup ## every notebook in JupyterLab in headless Chromium (BROWSE
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements.lock selenium
 	$(PYTEST) -m browser tests/test_browser.py -rs $(if $(ONLY),-k "$(ONLY)")
 
-torture: setup ## hours of hostile input: kills, mutations, random bytes
+torture: setup ## a quarter of an hour of hostile input: kills, mutations, random bytes
 	$(PYTEST) -m torture
 
 bench: setup ## speed of the emulator, the compiler and the model on this machine

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import mmap
+import random
 import time
+import types
 from pathlib import Path
 
 import pytest
 
 from mxfp4lab.harness import cases as case_lines
-from mxfp4lab.harness import check_submission, launches
+from mxfp4lab.harness import check_submission, launches, protocol
+from mxfp4lab.harness import session as sessions
 from mxfp4lab.harness.text import plain
 
 LIMIT_S = 12
@@ -56,14 +61,14 @@ def custom_kernel(data):
     ("answers nonsense", "test", FIND_LINK + """
 def custom_kernel(data):
     link().send({"shape": [1 << 40, 5], "dtype": "bfloat16", "nbytes": 7, "offset": 0, "tampered": 0, "strides": None})
-    time.sleep(3)
+    time.sleep(0.5)
 """, "the submission's process gave an answer that makes no sense"),
     ("sends a bomb", "test", FIND_LINK + """
 import struct
 def custom_kernel(data):
     bomb = b"[" * 200000
     link()._socket.sendall(struct.pack("<Q", len(bomb)) + bomb)
-    time.sleep(3)
+    time.sleep(0.5)
 """, "sent what is no message of the check's: ended"),
     ("signals everybody", "test", REFERENCE + """
 import os, signal
@@ -328,6 +333,41 @@ def custom_kernel(data):
     return cache[key].clone()
 """  # fmt: skip
     examine("benchmark", source, "", tmp_path)
+
+
+VALUES = (
+    None, True, -1, 0, 1, 3, 1 << 70, 0.5, float("inf"), float("nan"), "", "x", "bfloat16", "\ud800", [], {}, [0],
+    [1, 1, 1], ["a", "*bf16"], [["a", "*bf16"]], {"buffer": 0, "offset": -1}, [{"offset": 0, "nbytes": 64}],
+)  # fmt: skip
+
+
+def nonsense(rng: random.Random, names: tuple[str, ...]) -> dict:
+    """A message in which any field may be missing or anything."""
+    return {name: rng.choice(VALUES) for name in names if rng.random() < 0.8}
+
+
+def test_no_message_brings_the_check_down() -> None:
+    rng, window = random.Random(8), mmap.mmap(-1, 4096)
+    service = launches.LaunchService(seconds=1)
+    service.window = window
+    fields = ("kernel", "grid", "args", "buffers", "name", "asm", "signature", "options", "constants", "num_warps",
+              "shared", "m", "n", "k", "log2_k_split", "text")  # fmt: skip
+    for _ in range(3000):
+        operation = rng.choice(("kernel", "launch", "note", "prebuilt", None, 3))
+        answer = service({"op": operation, **nonsense(rng, fields)})
+        assert isinstance(answer, dict) and json.dumps(answer)
+    session = types.SimpleNamespace(
+        take=functools.partial(sessions.Session.take, types.SimpleNamespace(_window=window))
+    )
+    fields = ("shape", "dtype", "nbytes", "offset", "strides", "contiguous", "tampered", "changed", "view_of",
+              "outlived", "threads", "nanoseconds", "same_as_call")  # fmt: skip
+    read = 0
+    for _ in range(3000):
+        try:
+            read += protocol._Given.read(nonsense(rng, fields), session).output.numel() >= 0
+        except protocol.Failed as error:
+            assert str(error).isprintable()
+    assert read < 100
 
 
 @pytest.mark.parametrize(("said", "shown"), [

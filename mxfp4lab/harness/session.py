@@ -312,6 +312,8 @@ class Session:
 
     def _kill(self) -> None:
         """End all of it: first what is below the process that would else lose its parent, then that process."""
+        if self._process.poll() is not None:
+            return  # it has seen to all below it, and its number may be another's by now
         for _ in range(5):
             below = descendants(self._process.pid)
             for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first: none starts another meanwhile
