@@ -165,8 +165,8 @@ def gemm_cooperative(
 
     The order that the flags need is that of one L2: a wave waits for its stores to be acknowledged there (vmcnt), the
     barrier collects the waves, one lane then writes the flag. Flags are read past the vector cache; packed A may pass
-    through it, for no cache line of a row tile was read before its flags were up. Two launches at the same time, on two
-    streams, need workspaces of their own.
+    through it, for no cache line of a row tile was read before its flags were up. Two launches that run at the same
+    time need workspaces of their own.
 
     ``a_q_ptr`` ``[8, R, K // 2]`` u8 and ``a_scale_ptr`` ``[8, R, K // 32]`` u8, R: M up to whole 256s: a copy of A per
     XCD, row tile by row tile, shuffled as B is; a row tile has 32 rows of scales at least.
