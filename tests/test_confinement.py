@@ -16,6 +16,7 @@ from mxfp4lab.harness import cases as case_lines
 from mxfp4lab.harness import check_submission
 from mxfp4lab.harness import session as sessions
 from mxfp4lab.harness.child import apart, confine
+from mxfp4lab.harness.child.supervise import descendants
 from mxfp4lab.harness.keep import Keeper
 
 ROWS = b'{"row": 1}\n{"row": 2}\n'
@@ -198,6 +199,37 @@ def test_a_file_that_ends_the_process_above_it_ends_itself(lab: Path, monkeypatc
     assert not report.passed and "SIGKILL" in report.cases[0].error
     listed = subprocess.run(["ps", "-eo", "stat,args"], capture_output=True, text=True).stdout.splitlines()
     assert not [line for line in listed if line.endswith("sleep 4242") and not line.startswith("Z")]
+
+
+@pytest.mark.parametrize("means", [sessions.MEANS, ()], ids=["apart", "together"])
+def test_a_check_that_is_killed_leaves_nothing_running(means: tuple[str, ...], lab: Path) -> None:
+    file = lab / "submission.py"
+    file.write_text("while True:\n    pass\n")
+    code = (
+        f"from mxfp4lab.harness import check_submission, session\nsession.MEANS = {means!r}\n"
+        f"check_submission({str(file)!r}, 'test', 'emulator', ['8,64,256'], time_limit_s=100)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "TMPDIR": str(lab)}
+    process = subprocess.Popen([sys.executable, "-c", code], env=environment, cwd=lab)
+    deadline = time.monotonic() + 60
+    below: set[int] = set()
+    while len(below) < (3 if means and os.geteuid() == 0 else 2) and time.monotonic() < deadline:
+        below |= set(descendants(process.pid))
+        time.sleep(0.1)
+    time.sleep(1)
+    below |= set(descendants(process.pid))
+    process.kill()
+    process.wait()
+    while any(running(pid) for pid in below) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(below) >= 2 and not any(running(pid) for pid in below)
+
+
+def running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 # The comparison -------------------------------------------------------------------------------------------------------

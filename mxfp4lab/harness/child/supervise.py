@@ -23,6 +23,7 @@ GRACE_S = 0.3  # for workers that see by themselves that their parent is gone
 def main(config: dict) -> None:
     """Run the submission's process below this one; ends the process, never returns."""
     report = config["report_fd"]
+    apart.die_with_parent()  # a check that is killed leaves nothing running
     confine.limit_resources(config["memory_bytes"])
     level, places = None, _places(config)
     # One means is enough beside a GPU driver, which shall notice as little as possible.
