@@ -8,10 +8,12 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from mxfp4lab.export import export_submission
+from mxfp4lab.export.lint import server_refusals
 from mxfp4lab.kernels import convert, cooperative, gemm, hopper, lane_layouts, quantize, reduce, sliced, tiles, waves
 from mxfp4lab.plan import VARIANTS, default_config
 from mxfp4lab.shapes import TASK_SHAPES, Shape
@@ -113,6 +115,12 @@ def test_gluon_kernels_come_without_a_way_for_other_gpus(variant: str, shapes: s
     assert not [n for n in tree.body if isinstance(n, ast.ImportFrom) and n.module == "triton.language.semantic"]
     (patch,) = [n for n in ast.walk(tree) if isinstance(n, ast.If) and "TritonSemantic" in ast.unparse(n)]
     assert "triton.__version__" in ast.unparse(patch.test)
+
+
+@pytest.mark.parametrize("path", sorted(Path(gemm.__file__).parent.glob("*.py")), ids=lambda path: path.stem)
+def test_no_kernel_holds_a_word_that_the_server_refuses(path: Path) -> None:
+    """What stands in a docstring here stands in the exported file."""
+    assert server_refusals(path.read_text()) == []
 
 
 def test_plain_triton_keeps_a_way_for_other_gpus() -> None:
