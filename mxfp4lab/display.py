@@ -60,7 +60,7 @@ def stacked(first: Any, *below: Any) -> Html:
         if isinstance(text, Html):
             small += f'<div style="font-size:11px">{text}</div>'
             continue
-        room = "white-space:nowrap" if len(text) <= 40 else "white-space:normal;min-width:230px"
+        room = "white-space:nowrap" if len(text) <= 40 else "white-space:normal;min-width:170px"
         small += f'<div style="font-size:11px;opacity:.75;{room}">{escape(text)}</div>'
     return Html(f"{escape(first)}{small}")
 
