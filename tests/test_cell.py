@@ -62,7 +62,7 @@ def test_the_latest_definition_counts_and_session_values_are_written_out() -> No
     cell = "import torch\ndef custom_kernel(data):\n    return torch.empty(f(1), config.block_m, scale)"
     text = submission_from_cell(cell, None, earlier, {"config": GemmConfig(block_m=32), "scale": 3})
     assert "return 2" in text and "return 1" not in text
-    assert "config = SimpleNamespace(block_m=32," in text and "from types import SimpleNamespace" in text
+    assert "config = SimpleNamespace(block_m=32)" in text and "from types import SimpleNamespace" in text
     assert "scale = 3" in text and "tune" not in text
 
 

@@ -118,6 +118,14 @@ def test_records_of_the_lab_become_their_fields() -> None:
     assert value_of("config.block_m", ["config = tune()"], {"config": GemmConfig(block_m=32)}) == 32
 
 
+def test_of_a_record_of_the_lab_the_file_holds_what_it_asks_for() -> None:
+    session = {"config": GemmConfig(block_m=32)}
+    text = made(ENTRY + "rows() + config.block_n", ["def rows():\n    return config.block_m"], session)
+    assert "config = SimpleNamespace(block_m=32, block_n=64)\n" in text
+    whole = made(ENTRY + "vars(config)", [], session)
+    assert "block_m=32, " in whole and "reduce_form='loop'" in whole
+
+
 @pytest.mark.parametrize(("value", "expected"), [
     (np.float32(0.5), 0.5), (np.int64(7), 7), (float("-inf"), float("-inf")), ({1: (2,)}, {1: (2,)}), ({3, 1}, {1, 3}),
     (b"\x00", b"\x00"), (None, None), (True, True),

@@ -203,6 +203,15 @@ def free_names(text: str) -> dict[str, int]:
     return {name: lines[name] for name in sorted(lines, key=lambda n: (lines[n], n))}
 
 
+def fields_read(name: str, text: str) -> set[str]:
+    """Attributes that code reads of a name; none if it does anything else with it."""
+    tree = ast.parse(text)
+    asked = [n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)
+             and n.value.id == name and isinstance(n.ctx, ast.Load)]  # fmt: skip
+    mentions = sum(isinstance(n, ast.Name) and n.id == name for n in ast.walk(tree))
+    return set(asked) if len(asked) == mentions else set()
+
+
 def only_annotations(text: str) -> set[str]:
     """Names that code reads in annotations alone."""
     future = "from __future__ import annotations\n"

@@ -13,7 +13,7 @@ import builtins
 import importlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import ModuleType
 from typing import Any
 
@@ -27,6 +27,7 @@ from mxfp4lab.export.cells import (
     bound_by,
     builds_on_itself,
     changed_by,
+    fields_read,
     free_names,
     import_meaning,
     import_text,
@@ -36,7 +37,7 @@ from mxfp4lab.export.cells import (
     parse_leniently,
     read_while_running,
 )
-from mxfp4lab.export.literals import LAB, MAX_LITERAL, classes_of, is_plain, literal
+from mxfp4lab.export.literals import LAB, MAX_LITERAL, classes_of, is_lab_record, is_plain, literal
 
 CELLS = "the notebook"
 
@@ -71,6 +72,7 @@ class _Gatherer:
         self._done: set[tuple] = set()
         self._meaning: dict[str, str] = {}
         self._future = self._cell.postponed
+        self._records: dict[str, tuple[int, str, Any]] = {}
 
     def text(self) -> str:
         for node in self._cell.tree.body:
@@ -82,6 +84,7 @@ class _Gatherer:
         for name, line in free_names("\n".join(self._cell.lines)).items():
             if name not in bound:
                 self._need(name, None, line)
+        self._narrow_records()
         header, docstring, body = _without_imports(self._cell)
         imports = "\n".join([*(["from __future__ import annotations\n"] if self._future else []), *self._imports])
         parts = [*self._lab_parts, *(text for _, text in sorted(self._cell_parts.items()))]
@@ -252,6 +255,8 @@ class _Gatherer:
             raise CellError(
                 f"cell line {line}: {name} is a {type(value).__name__} without source: define it in the cell"
             )
+        # Of a record of the lab the file needs the fields that it asks for; which, is known when all of it is there.
+        record = is_lab_record(value)
         text = literal(value)
         if len(text) > MAX_LITERAL:
             raise CellError(f"cell line {line}: {name} is a value of {len(text)} characters; at most {MAX_LITERAL}")
@@ -263,6 +268,17 @@ class _Gatherer:
         # Where the notebook bound it last: behind the classes that it is made of.
         place = max([-1, *(s.place for s in self._history.get(name, []))])
         self._cell_parts[place] = "\n".join(filter(None, [self._cell_parts.get(place), f"{name} = {text}"]))
+        if record:
+            self._records[name] = (place, text, value)
+
+    def _narrow_records(self) -> None:
+        """Write of each of the lab's records only the fields that the cells read, if they read nothing else of it."""
+        for name, (place, text, value) in self._records.items():
+            rest = [part.replace(f"{name} = {text}", "") for part in self._cell_parts.values()]
+            asked = fields_read(name, "\n".join([*rest, *self._cell.lines]))
+            if asked and asked <= {field.name for field in fields(value)}:
+                short = f"{name} = {literal(value, asked)}"
+                self._cell_parts[place] = self._cell_parts[place].replace(f"{name} = {text}", short)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 LAB = __name__.split(".")[0]
@@ -34,21 +34,26 @@ def is_plain(value: Any, own: Callable[[type], bool], depth: int = MAX_DEPTH) ->
         return all(is_plain(k, own, depth - 1) and is_plain(v, own, depth - 1) for k, v in value.items())
     if isinstance(value, enum.Enum):
         return own(type(value)) and value.name is not None
-    if _fields(value) is None or not (own(type(value)) or _is_lab_record(value)):
+    if _fields(value) is None or not (own(type(value)) or is_lab_record(value)):
         return False
     return all(is_plain(v, own, depth - 1) for v in _fields(value).values())  # type: ignore[union-attr]
 
 
-def literal(value: Any) -> str:
-    """The source of a plain value."""
+def literal(value: Any, asked: Collection[str] | None = None) -> str:
+    """The source of a plain value.
+
+    Args:
+        asked: of a record, the fields to write; None writes all.
+    """
     if _is_numpy_scalar(value):
         return literal(value.item())
     if isinstance(value, enum.Enum):
         return f"{type(value).__name__}.{value.name}"
     fields = _fields(value)
     if fields is not None:
-        name = "SimpleNamespace" if _is_lab_record(value) else type(value).__name__
-        return f"{name}({', '.join(f'{field}={literal(v)}' for field, v in fields.items())})"
+        name = "SimpleNamespace" if is_lab_record(value) else type(value).__name__
+        written = {field: v for field, v in fields.items() if asked is None or field in asked}
+        return f"{name}({', '.join(f'{field}={literal(v)}' for field, v in written.items())})"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{literal(k)}: {literal(v)}" for k, v in value.items()) + "}"
     if isinstance(value, (list, tuple)):
@@ -67,7 +72,7 @@ def classes_of(value: Any) -> set[str]:
         return {type(value).__name__}
     fields = _fields(value)
     if fields is not None:
-        own = set() if _is_lab_record(value) else {type(value).__name__}
+        own = set() if is_lab_record(value) else {type(value).__name__}
         return own.union(*map(classes_of, fields.values()))
     if isinstance(value, dict):
         return set().union(*map(classes_of, value), *map(classes_of, value.values()))
@@ -77,15 +82,16 @@ def classes_of(value: Any) -> set[str]:
 def _fields(value: Any) -> dict[str, Any] | None:
     """Fields of a record as its class takes them; None for what is no record."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        taken = [f.name for f in dataclasses.fields(value) if f.init or _is_lab_record(value)]
+        taken = [f.name for f in dataclasses.fields(value) if f.init or is_lab_record(value)]
         return {name: getattr(value, name) for name in taken if hasattr(value, name)}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return dict(zip(value._fields, value, strict=True))
     return None
 
 
-def _is_lab_record(value: Any) -> bool:
-    return type(value).__module__.split(".")[0] == LAB
+def is_lab_record(value: Any) -> bool:
+    """Is it a record of the lab (a config, a shape, a plan)?"""
+    return dataclasses.is_dataclass(value) and type(value).__module__.split(".")[0] == LAB
 
 
 def _is_numpy_scalar(value: Any) -> bool:
