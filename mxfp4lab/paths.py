@@ -31,6 +31,22 @@ def writing(path: str | Path, advice: str = "free some space there or choose ano
         raise NotWritten(f"{path} cannot be written: {error.strerror or error}; {advice}") from None
 
 
+def read_bounded(path: str | Path, limit: int, errors: str = "strict") -> str:
+    """A text file that a person gave, as far as it is one: no device that never ends, nothing beyond `limit` bytes.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is longer, or is no UTF-8 and `errors` is "strict".
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe that nobody writes to must not hold us up
+    with os.fdopen(descriptor, "rb") as file:
+        os.set_blocking(descriptor, True)
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise ValueError(f"{path}: more than {limit} bytes, or no end at all")
+    return data.decode("utf-8", errors).replace("\r\n", "\n").replace("\r", "\n")  # as text files are read
+
+
 def data_path(name: str) -> Path:
     """The path of a file under `data/`, independent of the working directory.
 

@@ -31,13 +31,15 @@ from mxfp4lab.formats import decode_e2m1, decode_e8m0, dequantize_mxfp4, encode_
 from mxfp4lab.gfx950 import emulate_plan, run
 from mxfp4lab.gpu.counters import read_counters
 from mxfp4lab.harness import check_submission
+from mxfp4lab.harness.cases import read_cases
 from mxfp4lab.isa import parse_amdgcn
 from mxfp4lab.kernels import quantize
 from mxfp4lab.layouts import e8m0_offset, e8m0_position, e8m0_shuffle, e8m0_unshuffle, shuffle_weight, weight_offset
 from mxfp4lab.plan import build_plan
 from mxfp4lab.problem import check_output, generate_input, input_dict, input_from, reference_gemm
-from mxfp4lab.records import Counts, Trial, TrialLog, read_trials, write_run_json
+from mxfp4lab.records import Counts, Trial, TrialLog, read_all_trials, read_trials, write_run_json
 from mxfp4lab.shapes import Shape, parse_shape
+from mxfp4lab.toolchain import cache as compile_cache
 from mxfp4lab.toolchain import compile_kernel, compile_many, compile_plan, load_code_object
 from mxfp4lab.tune import tune
 
@@ -286,6 +288,35 @@ def test_a_records_file_of_another_kind_is_a_warning(content: str, tmp_path: Pat
     assert all("\n" not in warning for warning in warnings)
 
 
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_records_that_would_never_end_are_passed_over(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "runs" / "one" / "trials-main.jsonl"
+    path.parent.mkdir(parents=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+    trials, (warning,) = read_all_trials(tmp_path)
+    assert trials == {} and str(path) in warning and warning.endswith("no regular file")
+
+
+def test_a_pipe_that_nobody_writes_to_holds_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of cases, of counters, an entry of the compile cache."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(ValueError, match="holds no case"):
+        read_cases(path)
+    with pytest.raises(ValueError, match="is no counter file"):
+        read_counters(path)
+    monkeypatch.setenv("MXFP4LAB_CACHE", str(tmp_path))
+    entry = compile_cache.entry_path("0" * 64)
+    entry.parent.mkdir(parents=True)
+    os.mkfifo(entry)
+    assert compile_cache.load("0" * 64) is None
+
+
 def test_nothing_is_executed_out_of_an_archive(tmp_path: Path) -> None:
     """The golden vectors are read without pickle: an object array in their place is refused, not loaded."""
     path = tmp_path / "golden.npz"
@@ -330,6 +361,7 @@ COMMANDS: list[tuple[list[str], str]] = [
     (["model", "x"], "unrecognized arguments: x"),
     (["counters", "/dev/null"], "is no counter file"),
     (["counters", "/"], "cannot read /"),
+    (["counters", "/dev/zero"], "no end at all"),
     (["counters", "/dev/null", "--variant", "x"], "give both or neither"),
     (["check", "/"], "no such file"),
     (["check", "a\0b"], "no such file"),
@@ -337,6 +369,7 @@ COMMANDS: list[tuple[list[str], str]] = [
     (["check", EMPTY, "--memory-limit", "inf"], "must be a finite number"),
     (["check", EMPTY, "--time-limit", "nan"], "must be a finite number"),
     (["check", EMPTY, "--cases", "/"], "could not open test file"),
+    (["check", EMPTY, "--cases", "/dev/zero"], "no end at all"),
     (["export", "/", "s.py"], "'/'"),
     (["export", "--lint", "/"], "no such file"),
     (["export", "--cell", "x", EMPTY, "s.py"], "is no notebook"),

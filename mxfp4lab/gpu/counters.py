@@ -20,6 +20,7 @@ from statistics import median
 from typing import Any
 
 from mxfp4lab import display
+from mxfp4lab.paths import read_bounded
 from mxfp4lab.records import Counts, LaunchCounts
 
 ROCPROF_COLUMNS = ("Dispatch_Id", "Kernel_Name", "Counter_Name", "Counter_Value")
@@ -91,7 +92,7 @@ def read_counters(path: Path | str) -> list[KernelCounters]:
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise ValueError(f"{path} is larger than {MAX_FILE_BYTES >> 20} MiB: profile fewer dispatches")
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = read_bounded(path, MAX_FILE_BYTES, errors="replace")
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror or error}") from None
     return parse_counters(text, str(path))

@@ -11,12 +11,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from mxfp4lab.paths import read_bounded
 from mxfp4lab.shapes import BENCHMARK_SHAPES, TEST_SHAPES, Shape, parse_shape, task_seed
 
 MODES = ("test", "benchmark", "leaderboard", "import")  # import: only load the file and find custom_kernel
 TIME_LIMITS_S = {"test": 420.0, "benchmark": 420.0, "leaderboard": 600.0, "import": 60.0}
 EXIT_PASS, EXIT_BAD_REQUEST, EXIT_NO_LOG, EXIT_FAIL, EXIT_BAD_CASES = 0, 2, 111, 112, 113
 DEFAULT_SEED = 42
+MAX_FILE_BYTES = 1 << 20  # of case lines, 60 bytes each
 
 _FIELD = re.compile(r"\s*([a-zA-Z_]\w*)\s*:\s*([+-]?[0-9]+)\s*")
 
@@ -73,8 +75,8 @@ def read_cases(path: str | Path) -> list[Case]:
         BadCases: for a file that is missing, empty, or holds a line that is no case.
     """
     try:
-        lines = Path(path).read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = read_bounded(path, MAX_FILE_BYTES).splitlines()
+    except (OSError, ValueError) as error:
         raise BadCases(f"could not open test file {str(path)!r}: {error}") from None
     cases = [parse_case(line) for line in lines if line.strip()]
     if not cases:

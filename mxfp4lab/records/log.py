@@ -11,6 +11,7 @@ import math
 import os
 import re
 import secrets
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -146,6 +147,8 @@ def read_trials(path: Path | str, shape: Shape | str | None = None) -> tuple[lis
     repeated = 0
     needle = b"" if shape is None else b'"m":%d,"n":%d,"k":%d' % shape.as_tuple
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe or a device may never end
+            return [], [f"{path}: passed over: no regular file"]
         with path.open("rb") as handle:
             for number, line in _lines(handle):
                 if needle not in line and b'": ' not in line and len(line) <= MAX_LINE_BYTES:

@@ -38,7 +38,10 @@ def entry_path(key: str) -> Path:
 def load(key: str) -> Compiled | CompileError | None:
     """The kernel stored under `key`, the error with which it refused to compile, or None if there is no sound entry."""
     try:
-        with open(entry_path(key), "rb") as file:
+        path = entry_path(key)
+        if not path.is_file():  # nor a pipe, which would hold us up
+            return None
+        with open(path, "rb") as file:
             data = file.read(MAX_ENTRY_BYTES + 1)
     except OSError:
         return None

@@ -44,7 +44,8 @@ def explain(error: BaseException, diagnostics: str, kernel: str, arch: str) -> C
     """
     detail = f"{diagnostics}\n{type(error).__name__}: {error}".strip()
     if isinstance(error, OSError):
-        reason = f"{error.strerror or error} in {tempfile.gettempdir()}"
+        where = tempfile.tempdir or "every folder for temporary files"
+        reason = f"{error.strerror or error} in {where}"
         advice = "let TMPDIR name a folder with some space"
         return CompileError(f"{kernel}: compilation failed: {reason}; {advice}", "machine", detail)
     if isinstance(error, MemoryError):  # may not repeat
