@@ -307,6 +307,14 @@ def test_more_hostile(what: str, mode: str, source: str, said: str, tmp_path: Pa
     examine(mode, source, said, tmp_path)
 
 
+@pytest.mark.slow
+def test_a_folder_that_is_filled_is_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MAX_SCRATCH_BYTES", 1 << 30)
+    source = "import os\ndef custom_kernel(data):\n    for i in range(3):\n        with open(f'{i}', 'wb') as file:\n"
+    source += "            os.posix_fallocate(file.fileno(), 0, 1 << 29)\n    import time\n    time.sleep(9)\n"
+    examine("test", source, "over its limit of 1 GiB in its folder: ended", tmp_path)
+
+
 def test_a_kernel_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launches, "EMULATION_LIMIT_S", 1.0)
     source = COPY + """
