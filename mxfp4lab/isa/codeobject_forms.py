@@ -2,7 +2,7 @@
 
 Field extraction and opcode names come from tinygrad 0.14 (`tinygrad.renderer.amd.decode_inst`, generated from AMD's
 machine-readable ISA); this module gives operands and modifiers the names and the order of LLVM's assembler. The package
-is the optional extra [codeobject]; only this module and `codeobject_decode` know it.
+is the optional extra [codeobject]; only this module, `codeobject_fields` and `codeobject_decode` know it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from mxfp4lab.isa.codeobject_fields import field_value, has_operand, named_operand, operand_bits, source_operand
 from mxfp4lab.isa.instruction import Instruction, Operand
 
-_FLOATS = {240: 0.5, 241: -0.5, 242: 1.0, 243: -1.0, 244: 2.0, 245: -2.0, 246: 4.0, 247: -4.0}
-_INV_2PI = {16: 0.1592, 32: 0.15915494, 64: 0.15915494309189532}
-_NAMED = {235: "src_shared_base", 236: "src_shared_limit", 237: "src_private_base", 238: "src_private_limit",
-          239: "src_pops_exiting_wave_id", 251: "src_vccz", 252: "src_execz", 253: "src_scc",
-          254: "src_lds_direct"}  # fmt: skip
 _SELECT = ("BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3", "WORD_0", "WORD_1", "DWORD")
 _UNUSED = ("UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE")
 _HWREG = {1: "HW_REG_MODE", 2: "HW_REG_STATUS", 3: "HW_REG_TRAPSTS", 4: "HW_REG_HW_ID", 5: "HW_REG_GPR_ALLOC",
@@ -64,61 +60,20 @@ def _names_with_short_form() -> frozenset[str]:
     return frozenset(name[:-4].lower() for name in names if name.endswith("_E32")) - _NO_SUFFIX
 
 
-def _source(raw: Any, code: int, width: int, bits: int = 32, **flags: bool) -> Operand:
-    """The operand behind a 9-bit (or shorter) source code."""
-    if code >= 256:
-        return Operand("vgpr", code - 256, width, **flags)
-    if code == 255:
-        return Operand("const", value=int(raw.literal), **flags)
-    if code < 128:
-        return Operand("sgpr", code, 1 if code == 124 else width, **flags)
-    if code <= 208:
-        return Operand("const", value=code - 128 if code <= 192 else 192 - code, **flags)
-    if code in _FLOATS:
-        return Operand("const", value=_FLOATS[code], **flags)
-    if code == 248:
-        return Operand("const", value=_INV_2PI.get(bits, _INV_2PI[32]), **flags)
-    if code in _NAMED:
-        return Operand("const", name=_NAMED[code], **flags)
-    raise ValueError(f"source code {code} is reserved")
-
-
-def _field(raw: Any, name: str) -> int:
-    """The bits of a field, undecoded."""
-    field = getattr(type(raw), name)
-    return raw._raw >> field.lo & field.mask
-
-
-def _bits(raw: Any, *names: str) -> int:
-    """Width in bits of the operand that the tables know under one of `names`."""
-    for name in names:
-        if name in raw.op_bits:
-            return raw.op_bits[name]
-    return 32
-
-
-def _has(raw: Any, *names: str) -> bool:
-    return any(name in raw.operands for name in names)
-
-
-def _operand(raw: Any, name: str, **flags: bool) -> Operand:
-    bits = _bits(raw, name, name[1:] if name.startswith("v") else "v" + name)
-    offset = {"VGPRField": 256}.get(type(getattr(type(raw), name)).__name__, 0)
-    return _source(raw, _field(raw, name) + offset, max(1, bits // 32), bits, **flags)
-
-
 def _scalar(raw: Any, mnemonic: str, encoding: str) -> tuple[list[Operand], dict[str, Any]]:
     operands = [
-        _operand(raw, name) for name in ("sdst", "ssrc0", "ssrc1") if hasattr(type(raw), name) and _has(raw, name)
+        named_operand(raw, name)
+        for name in ("sdst", "ssrc0", "ssrc1")
+        if hasattr(type(raw), name) and has_operand(raw, name)
     ]
     if mnemonic == "s_set_gpr_idx_on":
-        operands[1] = Operand("const", value=_field(raw, "ssrc1"))
+        operands[1] = Operand("const", value=field_value(raw, "ssrc1"))
     return operands, {}
 
 
 def _scalar_k(raw: Any, mnemonic: str, encoding: str) -> tuple[list[Operand], dict[str, Any]]:
-    immediate = _field(raw, "simm16")
-    register = _operand(raw, "sdst")
+    immediate = field_value(raw, "simm16")
+    register = named_operand(raw, "sdst")
     if mnemonic.startswith(("s_setreg", "s_getreg")):
         number, offset, size = immediate & 63, immediate >> 6 & 31, (immediate >> 11) + 1
         inside = _HWREG.get(number, str(number)) + ("" if (offset, size) == (0, 32) else f",{offset},{size}")
@@ -133,7 +88,7 @@ def _scalar_k(raw: Any, mnemonic: str, encoding: str) -> tuple[list[Operand], di
 
 
 def _program(raw: Any, mnemonic: str, encoding: str) -> tuple[list[Operand], dict[str, Any]]:
-    immediate = _field(raw, "simm16")
+    immediate = field_value(raw, "simm16")
     if mnemonic == "s_waitcnt":
         counters = {"vmcnt": (immediate & 15 | immediate >> 10 & 48, 63), "expcnt": (immediate >> 4 & 7, 7),
                     "lgkmcnt": (immediate >> 8 & 15, 15)}  # fmt: skip
@@ -146,14 +101,14 @@ def _program(raw: Any, mnemonic: str, encoding: str) -> tuple[list[Operand], dic
 
 def _scalar_memory(raw: Any, mnemonic: str, encoding: str) -> tuple[list[Operand], dict[str, Any]]:
     modifiers = {"glc": 1} if raw.glc else {}
-    if not _has(raw, "sbase"):
-        return [_operand(raw, "sdata")] if _has(raw, "sdata") else [], modifiers
-    width = _bits(raw, "sbase") // 32
-    operands = [_operand(raw, "sdata"), Operand("sgpr", 2 * _field(raw, "sbase"), width)]
-    offset = _field(raw, "offset")
+    if not has_operand(raw, "sbase"):
+        return [named_operand(raw, "sdata")] if has_operand(raw, "sdata") else [], modifiers
+    width = operand_bits(raw, "sbase") // 32
+    operands = [named_operand(raw, "sdata"), Operand("sgpr", 2 * field_value(raw, "sbase"), width)]
+    offset = field_value(raw, "offset")
     offset -= 1 << 21 if offset & 1 << 20 else 0
     if raw.soffset_en:
-        operands.append(_operand(raw, "soffset"))
+        operands.append(named_operand(raw, "soffset"))
         if raw.imm:
             modifiers["offset"] = offset
     elif raw.imm:
@@ -166,11 +121,11 @@ def _scalar_memory(raw: Any, mnemonic: str, encoding: str) -> tuple[list[Operand
 def _lds(raw: Any, mnemonic: str, encoding: str) -> tuple[list[Operand], dict[str, Any]]:
     operands = []
     for name in ("vdst", "addr", "data0", "data1"):
-        if _has(raw, name):
-            operand = _operand(raw, name)
+        if has_operand(raw, name):
+            operand = named_operand(raw, name)
             is_data = name != "addr" and raw.acc
             operands.append(Operand("agpr", operand.index, operand.width) if is_data else operand)
-    low, high = _field(raw, "offset0"), _field(raw, "offset1")
+    low, high = field_value(raw, "offset0"), field_value(raw, "offset1")
     if re.match(r"ds_(read2|write2|wrxchg2)", mnemonic):
         modifiers = {name: value for name, value in (("offset0", low), ("offset1", high)) if value}
     elif mnemonic == "ds_swizzle_b32":
@@ -195,37 +150,41 @@ def _buffer(raw: Any, mnemonic: str, encoding: str) -> tuple[list[Operand], dict
         modifiers["offset"] = int(raw.offset)
     operands = []
     if not raw.lds:
-        width = max(1, _bits(raw, "vdata") // 32)
-        operands.append(Operand("agpr" if raw.acc else "vgpr", _field(raw, "vdata"), width))
+        width = max(1, operand_bits(raw, "vdata") // 32)
+        operands.append(Operand("agpr" if raw.acc else "vgpr", field_value(raw, "vdata"), width))
     addresses = raw.offen + raw.idxen
-    operands.append(Operand("vgpr", _field(raw, "vaddr"), addresses) if addresses else Operand("off"))
-    operands.append(Operand("sgpr", 4 * _field(raw, "srsrc"), 4))
-    operands.append(_source(raw, _field(raw, "soffset"), 1))
+    operands.append(Operand("vgpr", field_value(raw, "vaddr"), addresses) if addresses else Operand("off"))
+    operands.append(Operand("sgpr", 4 * field_value(raw, "srsrc"), 4))
+    operands.append(source_operand(raw, field_value(raw, "soffset"), 1))
     return operands, modifiers
 
 
 def _flat(raw: Any, mnemonic: str, encoding: str) -> tuple[list[Operand], dict[str, Any]]:
     modifiers: dict[str, Any] = _cache_bits(raw)
     form = type(raw).__name__
-    offset = _field(raw, "offset")
+    offset = field_value(raw, "offset")
     if form != "FLAT" and offset & 0x1000:
         offset -= 0x2000
     if offset:
         modifiers["offset"] = offset
     bank = "agpr" if raw.acc else "vgpr"
-    scalar = _field(raw, "saddr")
+    scalar = field_value(raw, "saddr")
     no_scalar = form == "FLAT" or scalar in (124, 127)
     if form == "SCRATCH":
-        address = Operand("vgpr", _field(raw, "addr"), 1) if raw.sve else Operand("off")
+        address = Operand("vgpr", field_value(raw, "addr"), 1) if raw.sve else Operand("off")
         base = Operand("off") if no_scalar else Operand("sgpr", scalar, 1)
     else:
-        address = Operand("vgpr", _field(raw, "addr"), 2 if no_scalar else 1)
+        address = Operand("vgpr", field_value(raw, "addr"), 2 if no_scalar else 1)
         base = Operand("off") if no_scalar else Operand("sgpr", scalar, 2)
-    data = Operand(bank, _field(raw, "data"), max(1, _bits(raw, "data") // 32)) if _has(raw, "data") else None
+    data = (
+        Operand(bank, field_value(raw, "data"), max(1, operand_bits(raw, "data") // 32))
+        if has_operand(raw, "data")
+        else None
+    )
     operands = []
-    returns = _has(raw, "vdst") and "_load_lds_" not in mnemonic and ("_atomic_" not in mnemonic or raw.sc0)
+    returns = has_operand(raw, "vdst") and "_load_lds_" not in mnemonic and ("_atomic_" not in mnemonic or raw.sc0)
     if returns:
-        operands.append(Operand(bank, _field(raw, "vdst"), max(1, _bits(raw, "vdst") // 32)))
+        operands.append(Operand(bank, field_value(raw, "vdst"), max(1, operand_bits(raw, "vdst") // 32)))
     if form == "SCRATCH" and "_store_" in mnemonic:
         operands += [address, data, base]
     else:
@@ -243,12 +202,12 @@ def _vector(raw: Any, mnemonic: str, encoding: str) -> tuple[list[Operand], dict
     form = type(raw).__name__
     if form.startswith("VOPC"):
         has_place = encoding == "sdwa" and raw.sd
-        first.append(Operand("sgpr", _field(raw, "sdst"), 2) if has_place else VCC)
+        first.append(Operand("sgpr", field_value(raw, "sdst"), 2) if has_place else VCC)
     elif mnemonic == "v_readfirstlane_b32":
-        first.append(Operand("sgpr", _field(raw, "vdst"), 1))
-    elif _has(raw, "vdst"):
+        first.append(Operand("sgpr", field_value(raw, "vdst"), 1))
+    elif has_operand(raw, "vdst"):
         bank = "agpr" if mnemonic == "v_accvgpr_mov_b32" else "vgpr"
-        first.append(Operand(bank, _field(raw, "vdst"), max(1, _bits(raw, "vdst") // 32)))
+        first.append(Operand(bank, field_value(raw, "vdst"), max(1, operand_bits(raw, "vdst") // 32)))
     if mnemonic in _WRITES_VCC:
         first.append(VCC)
     flags = [{}, {}]
@@ -258,18 +217,18 @@ def _vector(raw: Any, mnemonic: str, encoding: str) -> tuple[list[Operand], dict
             if encoding == "sdwa":
                 flags[place]["sext"] = bool(getattr(raw, f"src{place}_sext"))
     sources = []
-    if _has(raw, "src0"):
-        bits = _bits(raw, "src0")
+    if has_operand(raw, "src0"):
+        bits = operand_bits(raw, "src0")
         scalar = encoding == "sdwa" and raw.s0
-        code = (_field(raw, "vsrc0") + (0 if scalar else 256)) if special else _field(raw, "src0")
-        sources.append(_source(raw, code, max(1, bits // 32), bits, **flags[0]))
+        code = (field_value(raw, "vsrc0") + (0 if scalar else 256)) if special else field_value(raw, "src0")
+        sources.append(source_operand(raw, code, max(1, bits // 32), bits, **flags[0]))
         if mnemonic == "v_accvgpr_mov_b32":
             sources[0] = Operand("agpr", sources[0].index)
-    if _has(raw, "vsrc1", "src1"):
+    if has_operand(raw, "vsrc1", "src1"):
         scalar = encoding == "sdwa" and raw.s1
-        bits = _bits(raw, "vsrc1", "src1")
-        code = _field(raw, "vsrc1") + (0 if scalar else 256)
-        sources.append(_source(raw, code, max(1, bits // 32), bits, **flags[1]))
+        bits = operand_bits(raw, "vsrc1", "src1")
+        code = field_value(raw, "vsrc1") + (0 if scalar else 256)
+        sources.append(source_operand(raw, code, max(1, bits // 32), bits, **flags[1]))
     if mnemonic.startswith("v_fmamk") or mnemonic.startswith("v_madmk"):
         sources.insert(1, Operand("const", value=int(raw.literal)))
     elif mnemonic.startswith(("v_fmaak", "v_madak")):
@@ -279,12 +238,12 @@ def _vector(raw: Any, mnemonic: str, encoding: str) -> tuple[list[Operand], dict
     if encoding == "dpp":
         modifiers.update(_dpp(raw))
     elif encoding == "sdwa":
-        modifiers.update(_sdwa(raw, form, len([name for name in ("src0", "vsrc1", "src1") if _has(raw, name)])))
+        modifiers.update(_sdwa(raw, form, len([name for name in ("src0", "vsrc1", "src1") if has_operand(raw, name)])))
     return first + sources, modifiers
 
 
 def _dpp(raw: Any) -> dict[str, Any]:
-    control = _field(raw, "dpp")
+    control = field_value(raw, "dpp")
     modifiers: dict[str, Any] = {"row_mask": int(raw.row_mask), "bank_mask": int(raw.bank_mask)}
     if raw.bc:
         modifiers["bound_ctrl"] = 1
@@ -305,12 +264,14 @@ def _dpp(raw: Any) -> dict[str, Any]:
 
 
 def _sdwa(raw: Any, form: str, sources: int) -> dict[str, Any]:
-    modifiers: dict[str, Any] = {f"src{place}_sel": _SELECT[_field(raw, f"src{place}_sel")] for place in range(sources)}
+    modifiers: dict[str, Any] = {
+        f"src{place}_sel": _SELECT[field_value(raw, f"src{place}_sel")] for place in range(sources)
+    }
     if not form.startswith("VOPC"):
         if raw.op_name.startswith("V_CVT_PK_F32_"):  # two registers: there is nothing to select
             return modifiers | _output(raw)
-        modifiers["dst_sel"] = _SELECT[_field(raw, "dst_sel")]
-        modifiers["dst_unused"] = _UNUSED[_field(raw, "dst_unused")]
+        modifiers["dst_sel"] = _SELECT[field_value(raw, "dst_sel")]
+        modifiers["dst_unused"] = _UNUSED[field_value(raw, "dst_unused")]
         modifiers.update(_output(raw))
     return modifiers
 
@@ -326,14 +287,14 @@ def _output(raw: Any) -> dict[str, int]:
 def _vop3(raw: Any, mnemonic: str, encoding: str) -> tuple[list[Operand], dict[str, Any]]:
     form = type(raw).__name__
     operands: list[Operand] = []
-    if _has(raw, "vdst") or form == "VOP3_SDST":
+    if has_operand(raw, "vdst") or form == "VOP3_SDST":
         if form == "VOP3_SDST" or mnemonic in ("v_readlane_b32", "v_readfirstlane_b32"):
             width = 1 if mnemonic.startswith("v_read") else 2
-            operands.append(Operand("sgpr", _field(raw, "vdst"), width))
+            operands.append(Operand("sgpr", field_value(raw, "vdst"), width))
         else:
-            operands.append(Operand("vgpr", _field(raw, "vdst"), max(1, _bits(raw, "vdst") // 32)))
+            operands.append(Operand("vgpr", field_value(raw, "vdst"), max(1, operand_bits(raw, "vdst") // 32)))
     if form == "VOP3SD":
-        operands.append(Operand("sgpr", _field(raw, "sdst"), 2))
+        operands.append(Operand("sgpr", field_value(raw, "sdst"), 2))
     negated = int(raw.neg)
     absolute = int(getattr(raw, "abs", 0))
     modifiers: dict[str, Any] = {} if mnemonic.startswith("v_bitop3") else _output(raw)
@@ -343,9 +304,9 @@ def _vop3(raw: Any, mnemonic: str, encoding: str) -> tuple[list[Operand], dict[s
         if table:
             modifiers["bitop3"] = table
         negated = absolute = 0
-    sources = [name for name in ("src0", "src1", "src2") if _has(raw, name)]
+    sources = [name for name in ("src0", "src1", "src2") if has_operand(raw, name)]
     for place, name in enumerate(sources):
-        operands.append(_operand(raw, name, neg=bool(negated >> place & 1), abs=bool(absolute >> place & 1)))
+        operands.append(named_operand(raw, name, neg=bool(negated >> place & 1), abs=bool(absolute >> place & 1)))
     select = int(getattr(raw, "opsel", 0))
     if select:
         if "_pk_fp4_" in mnemonic:  # the last two choose the byte written, however many sources there are
@@ -357,15 +318,15 @@ def _vop3(raw: Any, mnemonic: str, encoding: str) -> tuple[list[Operand], dict[s
 
 def _packed(raw: Any, mnemonic: str, encoding: str) -> tuple[list[Operand], dict[str, Any]]:
     """VOP3P: packed arithmetic, and moves to and from accumulation registers."""
-    sources = [name for name in ("src0", "src1", "src2") if _has(raw, name)]
-    width = max(1, _bits(raw, "vdst") // 32)
+    sources = [name for name in ("src0", "src1", "src2") if has_operand(raw, name)]
+    width = max(1, operand_bits(raw, "vdst") // 32)
     if mnemonic.startswith("v_accvgpr_"):
         read = mnemonic == "v_accvgpr_read_b32"
-        source = _operand(raw, "src0")
+        source = named_operand(raw, "src0")
         source = Operand("agpr", source.index) if read else source
-        return [Operand("vgpr" if read else "agpr", _field(raw, "vdst")), source], {}
-    operands = [Operand("vgpr", _field(raw, "vdst"), width)]
-    operands += [_operand(raw, name) for name in sources]
+        return [Operand("vgpr" if read else "agpr", field_value(raw, "vdst")), source], {}
+    operands = [Operand("vgpr", field_value(raw, "vdst"), width)]
+    operands += [named_operand(raw, name) for name in sources]
     count = len(sources)
     modifiers: dict[str, Any] = {"clamp": 1} if raw.clmp else {}
     for name, value, default in (
@@ -382,9 +343,11 @@ def _matrix(raw: Any, mnemonic: str, encoding: str) -> tuple[list[Operand], dict
     """MFMA, and MFMA with block scales (16 bytes: the first eight name the scales)."""
     scaled = type(raw).__name__ == "VOP3PX2"
     from_accumulators = int(raw.acc)
-    operands = [Operand("agpr" if raw.acc_cd else "vgpr", _field(raw, "vdst"), max(1, _bits(raw, "vdst") // 32))]
+    operands = [
+        Operand("agpr" if raw.acc_cd else "vgpr", field_value(raw, "vdst"), max(1, operand_bits(raw, "vdst") // 32))
+    ]
     for place, name in enumerate(("src0", "src1", "src2")):
-        operand = _operand(raw, name)
+        operand = named_operand(raw, name)
         is_accumulator = raw.acc_cd if place == 2 else from_accumulators >> place & 1
         if operand.kind == "vgpr" and is_accumulator:
             operand = Operand("agpr", operand.index, operand.width)
@@ -392,7 +355,7 @@ def _matrix(raw: Any, mnemonic: str, encoding: str) -> tuple[list[Operand], dict
     names = ("cbsz", "blgp") if scaled else ("cbsz", "abid", "blgp")  # a scaled MFMA has no abid: the bits are fixed
     modifiers = {name: int(getattr(raw, name)) for name in names if int(getattr(raw, name))}
     if scaled:
-        operands += [_source(raw, _field(raw, name), 1) for name in ("scale_src0", "scale_src1")]
+        operands += [source_operand(raw, field_value(raw, name), 1) for name in ("scale_src0", "scale_src1")]
         low, high = int(raw.opsel) & 3, int(raw.opsel_hi) & 3
         # Two bits per scale choose its byte; the assembler prints three entries, the last for the unused C.
         if low:
