@@ -352,7 +352,7 @@ def test_prebuilt_launches_go_through_the_same_doors():
     counts = count_plan(plan)
     assert [launch.mfma_per_wave for launch in counts.launches] == [0, 0, 16]
     config = GemmConfig(convert="sw_bits")
-    with pytest.raises(ValueError, match="for gfx950"):
+    with pytest.raises(ValueError, match="runs on gfx950 only"):
         build_plan("reference", config, Shape(32, 256, 512), "sm_90")
 
 
