@@ -9,8 +9,6 @@ from __future__ import annotations
 import builtins
 import contextlib
 import importlib
-import importlib.abc
-import importlib.util
 import os
 import sys
 import threading
@@ -19,45 +17,10 @@ import traceback
 from collections.abc import Callable
 
 from . import confine
+from .imports import AfterTriton, NoLab
 from .link import Link, LinkClosed, Packer
 
 INPUT_NAMES = ("A", "B", "B_q", "B_shuffle", "B_scale_sh")
-
-
-class _NoLab(importlib.abc.MetaPathFinder):
-    """Refuses to import the lab, however it is installed."""
-
-    def find_spec(self, name: str, path: object = None, target: object = None):
-        if name.split(".")[0] == "mxfp4lab":
-            raise ModuleNotFoundError(
-                "No module named 'mxfp4lab': a submission has torch, triton and the task's modules"
-            )
-        return None
-
-
-class _AfterTriton(importlib.abc.MetaPathFinder):
-    """Puts the stand-in driver into Triton as soon as somebody imports it, and not before: that takes half a second."""
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-
-    def find_spec(self, name: str, path: object = None, target: object = None):
-        if name != "triton":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec("triton")
-        if spec is None or spec.loader is None:
-            return spec
-        execute = spec.loader.exec_module
-
-        def execute_and_install(module: object) -> None:
-            execute(module)
-            from . import gpu_triton
-
-            gpu_triton.install(self._link)
-
-        spec.loader.exec_module = execute_and_install  # type: ignore[method-assign]
-        return spec
 
 
 class Submission:
@@ -78,7 +41,7 @@ class Submission:
             from . import gpu_torch
 
             self.mode = gpu_torch.install()
-            sys.meta_path.insert(0, _AfterTriton(link))
+            sys.meta_path.insert(0, AfterTriton(link))
             self._label_aiter()
         self.pid = os.getpid()
         self.clocks = _watched(torch)
@@ -378,7 +341,7 @@ def main(config: dict, apart: str) -> None:
         writable = [config["work_folder"]] + (["/dev/shm"] if config["gpu"] else [])
         landlock = confine.forbid_writes(writable, devices, network=False)
         confined += [landlock] if landlock else []
-    sys.meta_path.insert(0, _NoLab())
+    sys.meta_path.insert(0, NoLab())
     submission = Submission(link, config["gpu"], config["task_folder"])
     replaced = watch(submission.torch)
     link.send({"ready": True, "confined": "; ".join(confined)})
