@@ -28,19 +28,13 @@ from mxfp4lab.shapes import Shape
 from mxfp4lab.tune.budget import Budget
 from mxfp4lab.tune.conclude import MODEL_REGIME, compare_finalists, verify_best
 from mxfp4lab.tune.executors import Executor
+from mxfp4lab.tune.explore import explore, refine
 from mxfp4lab.tune.funnel import Funnel
 from mxfp4lab.tune.instruments import Instruments
 from mxfp4lab.tune.result import Entry, TuneResult
 from mxfp4lab.tune.resume import Bench, Memory
 from mxfp4lab.tune.screens import kernel_facts, screen
-from mxfp4lab.tune.space import Candidate, Refused, Space, enumerate_space, judge, neighbours
-
-BEAM = 4
-"""Configs around which a refining step looks; more finds little, fewer gets stuck on one variant."""
-WITHIN_REACH = 1.15
-"""Variants whose best in the survey is at most this much slower than the best of all share the rest of the budget."""
-REFINE_STEP, REFINE_STEPS = 8, 3
-"""A refining step takes a third of its budget, at least eight configs, before it looks again who is best."""
+from mxfp4lab.tune.space import Candidate, Refused, Space, enumerate_space
 
 
 class Search:
@@ -80,9 +74,9 @@ class Search:
         write_run_json(self.result.folder, self._run_description())
         try:
             space = enumerate_space(self.shape, self.variants, self.arch, extra)
-            self._announce(space)
-            self._explore(list(space.candidates))
-            self._refine()
+            self.announce(space)
+            explore(self, list(space.candidates))
+            refine(self)
             verify_best(self) if self.executor is None else compare_finalists(self)
         except KeyboardInterrupt:
             self.result.interrupted = True
@@ -123,7 +117,7 @@ class Search:
 
     # -- enumerate, compile, screen, rank ---------------------------------------------------------------------------
 
-    def _announce(self, space: Space) -> None:
+    def announce(self, space: Space) -> None:
         """Count a space into the funnel and record what it refused."""
         self.funnel.reach("enumerated", space.enumerated)
         self.funnel.reach("valid", space.enumerated - len(space.refused))
@@ -132,20 +126,7 @@ class Search:
         for refused in space.refused:
             self._refuse(refused)
 
-    def _explore(self, candidates: list[Candidate]) -> None:
-        """Look at every variant by turns, then go on with those that are within reach of the best."""
-        survey, limit = self.budget.survey, self.budget.space
-        total = min(len(candidates), len(candidates) if limit is None else limit)
-        self._take(candidates[:survey], "compile", 0, total)
-        best: dict[str, float] = {}
-        for entry in self.result.ranked():
-            best.setdefault(entry.candidate.variant, entry.time_us)
-        reach = min(best.values(), default=0.0) * WITHIN_REACH
-        rest = sorted(candidates[survey:], key=lambda c: best.get(c.variant, reach) > reach)  # a stable sort
-        go_on = rest[: total - survey] if best else rest[: (self.budget.configs or len(candidates)) - survey]
-        self._take(go_on, "compile", survey, total)
-
-    def _take(self, chosen: Sequence[Candidate], stage: str, before: int = 0, total: int | None = None) -> None:
+    def take(self, chosen: Sequence[Candidate], stage: str, before: int = 0, total: int | None = None) -> None:
         """Take candidates through compile, screens and ranking; what earlier runs know is not done again.
 
         Args:
@@ -163,7 +144,7 @@ class Search:
         self._compile(fresh, stage, done, before + len(chosen) if total is None else total)
 
     def _compile(self, entries: list[Entry], stage: str, done: int, total: int) -> None:
-        if not entries or self._out_of_time():
+        if not entries or self.out_of_time():
             return
         results = self.use.compile_many([entry.candidate.plan for entry in entries], self.workers)
         # Closing the generator ends its worker processes, also on Ctrl-C or when time is up.
@@ -174,7 +155,7 @@ class Search:
                 self._count_in(entry)
                 done += 1
                 self.progress(stage, done, total, self._so_far())
-                if self._out_of_time():
+                if self.out_of_time():
                     return
 
     def _after_compile(self, entry: Entry, outcome: Any) -> None:
@@ -274,39 +255,6 @@ class Search:
             self.reuse(entry, measured)
         return True
 
-    def _refine(self) -> None:
-        """Spend what is left of the budget around the best: a few neighbours, look again who is best, a few more."""
-        refused: set[tuple[str, GemmConfig]] = set()
-        around: dict[Entry, list] = {}
-        planned: dict = {}
-        before_refining = len(self.result.entries)
-        budget = None if self.budget.configs is None else self.budget.configs - before_refining
-        while not self._out_of_time():
-            left = None if self.budget.configs is None else self.budget.configs - len(self.result.entries)
-            best = self.result.ranked()[:BEAM]
-            if not best or (left is not None and left <= 0):
-                return
-            for entry in best:
-                if entry not in around:
-                    of = entry.candidate
-                    clock = self.executor is not None
-                    around[entry] = list(neighbours(self.shape, of.variant, of.config, self.arch, clock))
-            proposals = [proposal for entry in best for proposal in around[entry]]
-            space = judge(self.shape, proposals, self.arch, self.seen, planned)
-            chosen = _as_proposed(space.candidates, proposals)
-            step = REFINE_STEP if budget is None else max(REFINE_STEP, budget // REFINE_STEPS)
-            chosen = chosen[: step if left is None else min(step, left)]
-            new_refused = tuple(r for r in space.refused if (r.variant, r.config) not in refused)
-            refused.update((r.variant, r.config) for r in new_refused)
-            if not chosen:
-                return
-            # Of the neighbours only those that are taken count as enumerated: the others come up again.
-            before = best[0].rank_key
-            self._announce(Space(len(chosen) + len(new_refused), chosen, new_refused, 0))
-            self._take(chosen, "refine", len(self.result.entries) - before_refining, budget)
-            if budget is None and self.result.ranked()[0].rank_key >= before:
-                return
-
     # -- measure ------------------------------------------------------------------------------------------------------
 
     def _measure(self, entry: Entry, compiled: Any) -> None:
@@ -395,16 +343,8 @@ class Search:
         time_us = best.latency_us if best.latency_us is not None else best.predicted_us
         return f"best {time_us:.2f} us ({best.evidence}) {best.candidate.variant}"
 
-    def _out_of_time(self) -> bool:
+    def out_of_time(self) -> bool:
         return self.budget.seconds is not None and time.monotonic() - self.started >= self.budget.seconds
-
-
-def _as_proposed(
-    candidates: Sequence[Candidate], proposals: Sequence[tuple[str, GemmConfig, tuple[str, ...]]]
-) -> tuple[Candidate, ...]:
-    """Candidates in the order in which they were proposed: the best config's neighbours first."""
-    place = {(variant, config): i for i, (variant, config, _) in reversed(list(enumerate(proposals)))}
-    return tuple(sorted(candidates, key=lambda candidate: place[candidate.variant, candidate.config]))
 
 
 def _emulation_status(error: Exception) -> Status:
