@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from mxfp4lab.harness import answer as answers
 from mxfp4lab.harness import cases as case_lines
-from mxfp4lab.harness import check_submission, launches, protocol
+from mxfp4lab.harness import check_submission, launches
 from mxfp4lab.harness import session as sessions
 from mxfp4lab.harness.text import plain
 
@@ -372,8 +373,8 @@ def test_no_message_brings_the_check_down() -> None:
     read = 0
     for _ in range(3000):
         try:
-            read += protocol._Given.read(nonsense(rng, fields), session).output.numel() >= 0
-        except protocol.Failed as error:
+            read += answers.Given.read(nonsense(rng, fields), session).output.numel() >= 0
+        except answers.Failed as error:
             assert str(error).isprintable()
     assert read < 100
 

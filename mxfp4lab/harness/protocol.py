@@ -9,13 +9,13 @@ inputs stay as they were; clocks and events stay what they were; no result outli
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
+from mxfp4lab.harness.answer import Failed, Given, duration, listed, sensible
 from mxfp4lab.harness.cases import Case, Log
 from mxfp4lab.harness.launches import LaunchService
 from mxfp4lab.harness.report import CaseReport
@@ -41,10 +41,6 @@ LEADERBOARD = StopRule(100, 30e9)
 WARM_UP = StopRule(100, 1e8)
 
 
-class Failed(Exception):
-    """The case failed; the message is the line for the log."""
-
-
 @dataclass
 class Call:
     """What a call was given and what it gave, kept to name a stale result."""
@@ -52,76 +48,6 @@ class Call:
     data: tuple[torch.Tensor, ...]
     output: torch.Tensor
     how: str
-
-
-@dataclass(frozen=True)
-class _Given:
-    """A call's answer, read with suspicion: it comes out of the submission's process.
-
-    Attributes:
-        output: C, copied out of the window.
-        reused: C lies where an earlier output lies.
-        warnings: what the task accepts and a careful author would not.
-        nanoseconds: of a timed call.
-    """
-
-    output: torch.Tensor
-    reused: bool
-    warnings: list[str]
-    nanoseconds: float | None
-
-    @classmethod
-    def read(cls, answer: dict, session: Session) -> _Given:
-        """Check and convert every field.
-
-        Raises:
-            Failed: if it makes no sense, or says what fails a call whatever C holds.
-        """
-        with _sensible():
-            misuse, warnings = "", []
-            if answer.get("tampered"):
-                misuse = f"the submission replaced {_listed(answer['tampered'])}"
-            elif answer.get("changed"):
-                misuse = f"custom_kernel changed its input {_listed(answer['changed'])}"
-            elif answer.get("view_of"):
-                misuse = f"the output is a view of input {plain(answer['view_of'])}, not a tensor of its own"
-            elif answer.get("outlived"):
-                misuse = "an output changed after it was returned: work goes on behind the call"
-            if misuse:
-                raise Failed(misuse)
-            if not answer.get("contiguous", True):
-                strides = tuple(int(n) for n in answer["strides"])
-                warnings.append(f"C is not contiguous (strides {strides}): the task accepts that, its callers may not")
-            if answer.get("threads"):
-                running = int(answer["threads"])
-                warnings.append(f"{running} thread(s) begun in the call still run: C must be whole when it returns")
-            took = answer.get("nanoseconds")
-            nanoseconds = None if took is None else _duration(took)
-            return cls(session.take(answer), "same_as_call" in answer, warnings, nanoseconds)
-
-
-@contextlib.contextmanager
-def _sensible() -> Iterator[None]:
-    """Around what reads an answer.
-
-    Raises:
-        Failed: if the answer makes no sense.
-    """
-    try:
-        yield
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, MemoryError) as error:
-        raise Failed(f"the submission's process gave an answer that makes no sense ({plain(error, 200)})") from None
-
-
-def _listed(names: object) -> str:
-    return plain(", ".join(map(str, names))) if isinstance(names, list) else plain(names)
-
-
-def _duration(nanoseconds: object) -> float:
-    value = float(nanoseconds)  # type: ignore[arg-type]
-    if not 0 < value < math.inf:
-        raise ValueError(f"a duration of {value} ns")
-    return value
 
 
 def exact_reference(data: tuple[torch.Tensor, ...]) -> torch.Tensor:
@@ -307,7 +233,7 @@ class Run:
         if "error" in answer:
             raise Failed(self._explained(plain(answer["error"])))
         self._refuse_findings(report)
-        given = _Given.read(answer, self.session)
+        given = Given.read(answer, self.session)
         output = given.output
         verdict = check_output(output, self.reference(data))
         report.bf16_identical_fraction, report.max_abs_err = verdict.bf16_identical_fraction, verdict.max_abs_err
@@ -369,10 +295,10 @@ class Run:
         )
         if "error" in answer:
             raise Failed(plain(answer["error"]))
-        with _sensible():
+        with sensible():
             if answer.get("tampered"):
-                raise Failed(f"the submission replaced {_listed(answer['tampered'])}")
-            return [_duration(ns) for ns in answer["durations"][: rule.max_repeats]]
+                raise Failed(f"the submission replaced {listed(answer['tampered'])}")
+            return [duration(ns) for ns in answer["durations"][: rule.max_repeats]]
 
     @staticmethod
     def _enough(durations: list[float], rule: StopRule) -> bool:
