@@ -55,7 +55,8 @@ def test_a_workgroup_that_nobody_helps_does_everything_itself():
     assert torch.isnan(alone.c[:, 2 * width :].float()).all()
 
 
-def test_a_call_never_uses_what_an_earlier_call_packed():
+def calls_in_a_row(begun, seeds):
+    """Per call with inputs of its own: workspaces, and flags as they were before; its C is the reference's."""
     plan, (kernel,) = compiled().plan, compiled().kernels
     given = dict(plan.launches[0].args)
     kept = {
@@ -63,12 +64,29 @@ def test_a_call_never_uses_what_an_earlier_call_packed():
         for b in plan.buffers
         if b.role == "workspace"
     }
-    for seed in (1, 2, 3):
-        data = input_dict(SMALL, seed)
+    kept["begun"].fill_(begun)
+    for seed in seeds:
+        data, flags = input_dict(SMALL, seed), kept["flags"].clone()
         tensors = data | kept | {"c": torch.zeros(SMALL.m, SMALL.n, dtype=torch.bfloat16)}
         run(kernel, plan.launches[0].grid, *(tensors[given[name].buffer] for name, _ in kernel.signature))
         assert same(tensors["c"], reference_output(tuple(generate_input(SMALL, seed))))
-        assert kept["begun"].item() == 256 * seed
+        yield kept, flags
+
+
+def test_a_call_never_uses_what_an_earlier_call_packed():
+    begun = [kept["begun"].item() for kept, _ in calls_in_a_row(0, (1, 2, 3))]
+    assert begun == [256, 512, 768]
+
+
+@pytest.mark.parametrize("end", [2**31, 0], ids=["past the largest number", "past zero again"])
+def test_calls_have_numbers_of_their_own_where_the_count_wraps(end):
+    """All that raise a flag in a call raise the same, and none was up before."""
+    raised = []
+    for kept, before in calls_in_a_row(end - 512, (1, 2, 3, 4)):
+        numbers = kept["flags"][kept["flags"] != before].unique().tolist()
+        assert len(numbers) == 1
+        raised += numbers
+    assert len(set(raised)) == 4
 
 
 def blind_first_wave(lines: list[str]) -> list[str]:

@@ -27,7 +27,6 @@ from .waves import (
 
 XCDS = gl.constexpr(8)  # each with an L2 of its own
 PER_XCD = gl.constexpr(32)  # compute units, a workgroup each
-WORKGROUPS = gl.constexpr(256)
 PATIENCE = gl.constexpr(200)  # looks at the flags, a round trip to L2 each, before a workgroup helps itself
 
 
@@ -90,6 +89,16 @@ def quantize_part(
         a_scale_ptr,
         group + (column // 8) * 256 + (column % 4) * 64 + (column // 4) % 2 * 2,
     )
+
+
+@gluon.jit
+def number_of_call(begun_ptr):
+    """Which call of 256 workgroups this is, from 1: the same for all that have not added themselves yet.
+
+    A shift, since it rounds down on both sides of zero: ``begun_ptr`` passes 2^31 after 8 million calls, a minute of
+    them, and where a division rounds up, a call would share its number with the one before.
+    """
+    return (gl.load(begun_ptr) >> 8) + 1
 
 
 @gluon.jit
@@ -211,7 +220,7 @@ def gemm_cooperative(
     if rank >= TILES_AN_XCD or pid_n >= TILES_N:
         if rank < PARTS:
             quantize_part(pairs, a_q_ptr, a_scale_ptr, rank, K, PART_K, WAVES, AMAX)
-            call = gl.load(begun_ptr) // WORKGROUPS + 1
+            call = number_of_call(begun_ptr)
             gl.store(flags_ptr + rank, stores_are_done(call))
         gl.atomic_add(begun_ptr, 1, sem="relaxed", scope="gpu")
     else:
@@ -252,7 +261,7 @@ def gemm_cooperative(
                 )
                 b_scales = b_scales + (gl.convert_layout(scales, b_scale_layout),)
 
-        call = gl.load(begun_ptr) // WORKGROUPS + 1
+        call = number_of_call(begun_ptr)
         if rank < PARTS:
             quantize_part(pairs, a_q_ptr, a_scale_ptr, rank, K, PART_K, WAVES, AMAX)
             gl.store(flags_ptr + rank, stores_are_done(call))

@@ -36,7 +36,7 @@ COOPERATIVE_MUTATIONS = (
     Mutation("cooperative_own_parts_not_awaited", "a workgroup that does all parts itself reads them at once",
              "cooperative_moved", "data_race", "cooperative", "            missing = stores_are_done(missing)\n", ""),
     Mutation("cooperative_call_constant", "flags of an earlier call count, and so does the A it packed",
-             "cooperative_later", "check", "cooperative", "gl.load(begun_ptr) // WORKGROUPS + 1",
+             "cooperative_later", "check", "cooperative", "(gl.load(begun_ptr) >> 8) + 1",
              "gl.load(begun_ptr) * 0 + 1"),
     Mutation("cooperative_wrong_copy", "copies and flags by the program's number, not by the XCD that it runs on",
              "cooperative_moved", "data_race", "cooperative", "xcc = xcc % XCDS", "xcc = pid % XCDS"),
