@@ -34,7 +34,7 @@ _VARIANTS: dict[str, tuple[str, str]] = {
     "constexpr_preshuffled": (HUES["green"], "^"),
     "prequant_preshuffled": (HUES["purple"], "D"),
     "prequant_rowmajor": (HUES["sky"], "P"),
-    "cooperative_preshuffled": ("#5b2a86", "*"),
+    "cooperative_preshuffled": ("#5b2a86", "p"),
     "quant_shuffle_asm": ("#4d4d4d", "X"),
     "reference": (HUES["grey"], "h"),
     "hopper": (HUES["blue"], "o"),
