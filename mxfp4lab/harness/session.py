@@ -12,7 +12,6 @@ import contextlib
 import json
 import mmap
 import os
-import re
 import shutil
 import signal
 import socket
@@ -22,34 +21,28 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from mxfp4lab.harness.child.link import WINDOW_BYTES, Link, LinkClosed, LinkGarbage, LinkTimeout, Packer
+from mxfp4lab.harness.child.link import WINDOW_BYTES, Link, LinkClosed, LinkGarbage, LinkTimeout, Packer, sealed_memory
 from mxfp4lab.harness.child.supervise import GRACE_S, descendants
+from mxfp4lab.harness.surroundings import (
+    bytes_below,
+    clean_environment,
+    import_path,
+    lay_out,
+    marked_processes,
+    scratch_writes,
+)
 from mxfp4lab.paths import REPO_ROOT
 
 KEPT_OUTPUT = 64 << 10
 MAX_PROCESSES = 256
 MAX_SCRATCH_BYTES = 8 << 30
 MEANS = ("landlock", "namespaces")  # by which a process is kept from writing outside its folder, where Linux has them
-_CHILD = Path(__file__).parent / "child"
-_MARKER = "MXFP4LAB_CHECK_ID"
-_KEPT_ENVIRONMENT = (
-    "PATH",
-    "LANG",
-    "LC_ALL",
-    "LC_CTYPE",
-    "TZ",
-    "LD_LIBRARY_PATH",
-    "OMP_NUM_THREADS",
-    "TORCH_NUM_THREADS",
-)
-_KEPT_PREFIXES = ("TRITON_", "AMDGCN_", "HIP_", "ROCM_", "ROCR_", "HSA_", "CUDA_", "NVIDIA_", "PYTORCH_", "AITER_")
-_SECRET_WORDS = ("TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL")
 
 
 class SubmissionEnded(Exception):
@@ -120,36 +113,22 @@ class Session:
         self._id = uuid.uuid4().hex
 
     def __enter__(self) -> Session:
-        with _scratch():
+        with scratch_writes():
             self._folder = Path(tempfile.mkdtemp(prefix="mxfp4lab-check-"))
         try:
-            with _scratch():
-                self._lay_out()
+            with scratch_writes():
+                lay_out(self._folder, self._source, gpu=self._gpu)
             self._start()
         except BaseException:
             self.__exit__()
             raise
         return self
 
-    def _lay_out(self) -> None:
-        """The scratch folder: the task's modules with the file, what runs it, and the folder that it may write."""
-        task, harness = self._folder / "task", self._folder / "harness"
-        ignored = shutil.ignore_patterns("__pycache__", "aiter") if self._gpu else shutil.ignore_patterns("__pycache__")
-        shutil.copytree(_CHILD / "task_files", task, ignore=ignored)
-        shutil.copytree(_CHILD, harness / "harness_child", ignore=shutil.ignore_patterns("__pycache__", "task_files"))
-        (self._folder / "work" / "tmp").mkdir(parents=True)
-        (task / "submission.py").write_bytes(self._source)
-        (harness / "start.py").write_text(
-            "import json, sys\nconfig = json.loads(sys.argv[1])\nsys.argv = ['submission.py']\n"
-            "sys.path[:] = config['path']\nfrom harness_child import supervise\n"
-            "if __name__ == '__main__':\n    supervise.main(config)\n"
-        )
-
     def _start(self) -> None:
         task, work, harness = (self._folder / name for name in ("task", "work", "harness"))
         ours, theirs = socket.socketpair()
         self._report_fd, report_fd = os.pipe()
-        window_fd = _sealed_memory(WINDOW_BYTES)
+        window_fd = sealed_memory(WINDOW_BYTES)
         self._window = mmap.mmap(window_fd, WINDOW_BYTES)
         self.link = Link(ours, self._window)
         config = {
@@ -162,7 +141,7 @@ class Session:
             "memory_bytes": None if self._gpu else self.limits.memory_bytes,
             "task_folder": str(task),
             "work_folder": str(work),
-            "path": [str(task), str(harness), *_import_path()],
+            "path": [str(task), str(harness), *import_path()],
         }
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-B", "-X", "faulthandler", str(harness / "start.py"), json.dumps(config)],
@@ -170,7 +149,7 @@ class Session:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             cwd=work,
-            env=self._environment(work),
+            env=clean_environment(work, self._id),
             pass_fds=(theirs.fileno(), window_fd, report_fd),
             start_new_session=True,
         )
@@ -184,24 +163,6 @@ class Session:
         hello = self._receive(self.limits.seconds + 60)
         self.confined = str(hello.get("confined", ""))
         self._spent = 0.0  # starting Python and torch is not the submission's time
-
-    def _environment(self, work: Path) -> dict[str, str]:
-        kept = {
-            name: value
-            for name, value in os.environ.items()
-            if (name in _KEPT_ENVIRONMENT or name.startswith(_KEPT_PREFIXES))
-            and not any(w in name for w in _SECRET_WORDS)
-        }
-        kept |= {
-            "HOME": str(work),
-            "TMPDIR": str(work / "tmp"),
-            "XDG_CACHE_HOME": str(work / "cache"),
-            _MARKER: self._id,
-            "TRITON_CACHE_DIR": str(work / "triton"),
-            "TORCHINDUCTOR_CACHE_DIR": str(work / "inductor"),
-        }
-        kept.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
-        return kept
 
     # talking --------------------------------------------------------------------------------------------------------
 
@@ -344,7 +305,7 @@ class Session:
 
     def _end_marked(self) -> int:
         """End every process that carries this check's mark: what is left where the one above it was ended too."""
-        found = _marked_processes(self._id)
+        found = marked_processes(self._id)
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -370,77 +331,6 @@ class Session:
             elif sum(members.values()) > self.limits.memory_bytes:
                 self._ended_because = f"over its memory limit of {self.limits.memory_bytes >> 20} MiB: ended"
                 self._kill()
-            elif _bytes_below(self._folder / "work") > MAX_SCRATCH_BYTES:
+            elif bytes_below(self._folder / "work") > MAX_SCRATCH_BYTES:
                 self._ended_because = f"over its limit of {MAX_SCRATCH_BYTES >> 30} GiB in its folder: ended"
                 self._kill()
-
-
-@contextlib.contextmanager
-def _scratch() -> Iterator[None]:
-    """Around what lays out the scratch folder: one sentence where the disk is full.
-
-    Raises:
-        ValueError: naming the folder and what to do.
-    """
-    try:
-        yield
-    except OSError as error:  # copytree gathers its errors in a list of its own
-        reason = error.strerror
-        if reason is None:
-            number = re.search(r"\[Errno (\d+)\]", str(error))
-            reason = os.strerror(int(number[1])) if number else str(error)
-        where = tempfile.gettempdir() if tempfile.tempdir else "no folder for temporary files"
-        said = f"the check's scratch folder cannot be written ({where}: {reason}); let TMPDIR name another folder"
-        raise ValueError(said) from None
-
-
-def _sealed_memory(size: int) -> int:
-    """A memory file of fixed size: a process that shrank it would kill the other side by SIGBUS."""
-    import fcntl
-
-    try:
-        descriptor = os.memfd_create("window", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(descriptor, size)
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
-    except OSError:  # a kernel without sealing: a plain shared file does the same among well-meaning processes
-        descriptor, path = tempfile.mkstemp(
-            prefix="mxfp4lab-window-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None
-        )
-        os.unlink(path)
-        os.ftruncate(descriptor, size)
-    return descriptor
-
-
-def _bytes_below(folder: Path) -> int:
-    """What files below a folder hold, as far as the first ten thousand tell."""
-    total, seen, waiting = 0, 0, [folder]
-    while waiting and seen < 10_000:
-        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                seen += 1
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(Path(entry.path))
-                else:
-                    total += 512 * entry.stat(follow_symlinks=False).st_blocks
-    return total
-
-
-def _import_path() -> list[str]:
-    """This process's import path without any folder from which the lab could be imported."""
-    here = os.path.realpath(os.getcwd())
-    return [
-        entry
-        for entry in sys.path
-        if entry and os.path.realpath(entry) != here and not os.path.isdir(os.path.join(entry, "mxfp4lab"))
-    ]
-
-
-def _marked_processes(mark: str) -> list[int]:
-    """Processes whose environment carries the mark of this check."""
-    wanted, found = f"{_MARKER}={mark}".encode(), []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            with contextlib.suppress(OSError):
-                if wanted in Path(f"/proc/{entry}/environ").read_bytes():
-                    found.append(int(entry))
-    return found
