@@ -13,7 +13,6 @@ import torch
 
 BLOCK = 32
 E2M1_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-E2M1_MAX = 6.0
 E8M0_BIAS = 127
 E8M0_NAN = 255
 

@@ -167,7 +167,7 @@ def launch(
             decoder = Decoder(vgprs, lds, flush, memory, checks.wrap if checks.watches else None)
             blocks = decode(program, decoder)
             per_chunk = max(1, WAVES_PER_CHUNK // (threads // LANES))
-            executors = _run_chunks(
+            _run_chunks(
                 compiled,
                 ids,
                 per_chunk,
@@ -184,7 +184,6 @@ def launch(
                 max_blocks,
                 xcd,
             )
-            del executors
     except EmulationError as error:
         error.kernel = error.kernel or program.name
         raise
@@ -241,7 +240,6 @@ def _run_chunks(
         if rounds > 4:
             raise left[0].deadlock()
         waiting = left
-    return waiting
 
 
 def _grid(grid: Sequence[int]) -> tuple[int, int, int]:
@@ -320,7 +318,6 @@ def _tally(result: RunResult, program, blocks) -> None:
     result.wave_instructions = sum(result.by_class.values())
     vector = sum(result.by_class.get(name, 0) for name in VECTOR_CLASSES)
     result.lane_instructions = LANES * vector + result.wave_instructions - vector
-    result.findings = []
 
 
 __all__ = ["OutOfBounds", "RunResult", "launch", "run"]

@@ -14,7 +14,6 @@ from mxfp4lab.gfx950.tables import store32, store64
 from mxfp4lab.gfx950.vector import Decoder, Step, check_modifiers, destination, expect, store_word
 from mxfp4lab.isa import Instruction, Operand
 
-_32 = np.uint64(32)
 _COMPARE = {
     "lt": np.less, "eq": np.equal, "le": np.less_equal, "gt": np.greater, "ne": np.not_equal, "ge": np.greater_equal,
 }  # fmt: skip

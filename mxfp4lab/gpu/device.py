@@ -39,15 +39,6 @@ class DeviceInfo:
         return asdict(self)
 
 
-def visible_devices() -> list[DeviceInfo]:
-    """All GPUs that torch sees in this process; empty on a machine without one."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return []
-    return [device_info(index) for index in range(torch.cuda.device_count())]
-
-
 def present_device() -> str:
     """Name of the first GPU that a worker would get, or ""; asked of NVML where it answers: that takes no context."""
     import torch

@@ -19,8 +19,6 @@ from mxfp4lab.records import Counts, LaunchCounts
 from mxfp4lab.shapes import Shape
 from mxfp4lab.toolchain import compile_plan
 
-MIX_CLASSES = ("MFMA", "convert", "other VALU", "memory", "LDS", "scalar")
-
 
 @dataclass(frozen=True)
 class Step:
