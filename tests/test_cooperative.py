@@ -89,6 +89,15 @@ def test_calls_have_numbers_of_their_own_where_the_count_wraps(end):
     assert len(set(raised)) == 4
 
 
+def test_nothing_is_read_past_a_row_tile_that_ends_past_m():
+    """48 rows in a tile of 64, a part of A for each of the 32 workgroups."""
+    shape = Shape(48, 64, 1024)
+    config = GemmConfig(block_m=64, block_n=32, block_k=128, num_warps=4, quant_block_k=128, convert="hw_bf16")
+    result = emulate_plan(build_plan(VARIANT, config, shape), input_dict(shape, 14), races=True)
+    assert same(result.c, reference_output(tuple(generate_input(shape, 14))))
+    assert result.findings == []
+
+
 def blind_first_wave(lines: list[str]) -> list[str]:
     """Machine code whose first wave never sees a flag: behind each look its lanes 0 to 63 get another value."""
     changed, register = [], ""

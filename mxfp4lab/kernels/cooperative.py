@@ -51,7 +51,8 @@ def load_part_of_a(
     step = part % (K // PART_K) * STEPS + index0(STEPS, layout)
     offset = row * (K // 2) + step * 64 + index2(64, layout)
     a_ptr = a_ptr.to(gl.pointer_type(gl.int32), bitcast=True)
-    if PARTS < PER_XCD or M % 16 != 0:
+    ROWS: gl.constexpr = PARTS // (K // PART_K) * 16  # of a row tile, the last of which may end past M
+    if PARTS < PER_XCD or M % ROWS != 0:
         return gl.amd.cdna4.buffer_load(a_ptr, offset, mask=(row < M) & (part < PARTS))
     else:
         return gl.amd.cdna4.buffer_load(a_ptr, offset)
