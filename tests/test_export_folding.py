@@ -170,6 +170,19 @@ def test_a_name_whose_meaning_changes_is_kept(body: str) -> None:
     assert ran(text, 4) == ran(source, 4)
 
 
+@pytest.mark.parametrize(("call", "stays"), [
+    ('gl.inline_asm_elementwise("s_waitcnt vmcnt(0)", "=v,0", [x], dtype=gl.int32, is_pure=False, pack=1)', True),
+    ('gl.inline_asm_elementwise("v_mov_b32 $0, $1", "=v,v", [x], dtype=gl.int32, is_pure=True, pack=1)', False),
+    ("gl.atomic_add(x, 1)", True),
+    ("gl.load(x)", False),
+    ("stores_are_done(x)", True),
+    ("halved(x)", False),
+])  # fmt: skip
+def test_what_does_more_than_give_a_value_stays_though_nobody_reads_it(call: str, stays: bool) -> None:
+    node = definition(f"def f(x):\n    y = {call}\n    return x\n")
+    assert (call in code(drop_unused(node, {"stores_are_done"}))) is stays
+
+
 def test_an_assumption_that_says_nothing_goes() -> None:
     text = code(drop_unused(definition("def f(x):\n    tl.assume(0 >= 0)\n    tl.assume(x >= 0)\n    return x\n")))
     assert "0 >= 0" not in text and "tl.assume(x >= 0)" in text

@@ -22,7 +22,14 @@ from mxfp4lab.export.prose import is_docstring, trimmed
 from mxfp4lab.export.reach import Constants, Walker
 from mxfp4lab.export.rewrite import CallTrimmer, Rewriter, without_parameters
 from mxfp4lab.export.sources import Source, is_kernel, source_of
-from mxfp4lab.export.tidy import drop_unused, forwarded, inline_trivial, single_assignments, wrapped_call
+from mxfp4lab.export.tidy import (
+    drop_unused,
+    forwarded,
+    has_effect,
+    inline_trivial,
+    single_assignments,
+    wrapped_call,
+)
 from mxfp4lab.export.unroll import unrolled
 from mxfp4lab.export.walk import names, names_bound
 
@@ -190,12 +197,22 @@ class Folder:
                 folded[name] = value
         return folded
 
+    def _with_effect(self) -> set[str]:
+        """Helpers that store or wait, by themselves or in what they call."""
+        found: set[str] = set()
+        while True:
+            more = {f.name for f in self._functions.values() if f.name not in found and has_effect(f.node.body, found)}
+            if not more:
+                return found
+            found |= more
+
     def _tidy(self) -> None:
         """Remove what folding left over, until nothing more goes."""
         while True:
             before = {key: item.node for key, item in self._functions.items()}
+            helpers = self._with_effect()
             for item in self._functions.values():
-                item.node = drop_unused(forwarded(single_assignments(unrolled(item.node))))
+                item.node = drop_unused(forwarded(single_assignments(unrolled(item.node))), helpers)
             live = self.functions()
             trivial, wrappers = {}, {}
             for item in live:

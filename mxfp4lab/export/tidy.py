@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import libcst as cst
 import libcst.matchers as m
@@ -19,14 +19,17 @@ _KEPT_CALLS = (
 )  # fmt: skip
 
 
-def drop_unused(node: cst.FunctionDef) -> cst.FunctionDef:
+def drop_unused(node: cst.FunctionDef, helpers: Collection[str] = ()) -> cst.FunctionDef:
     """Remove assignments whose names are never read, until none is left.
 
     A load that nobody reads goes too: that is what the compiler would do.
+
+    Args:
+        helpers: names of those that do more than give a value (see `has_effect`): calls of them stay.
     """
     while True:
         reads = _reads(node)
-        changed = node.visit(_Dropper(reads))
+        changed = node.visit(_Dropper(reads, helpers))
         if changed.deep_equals(node):
             return node
         node = changed
@@ -41,9 +44,20 @@ def _reads(node: cst.FunctionDef) -> Counter[str]:
     return reads
 
 
-def _has_effect(value: cst.BaseExpression) -> bool:
-    calls = nodes(value, cst.Call)
-    return any(isinstance(call.func, cst.Attribute) and call.func.attr.value in _KEPT_CALLS for call in calls)
+def has_effect(node: cst.CSTNode, helpers: Collection[str] = ()) -> bool:
+    """Does code do more than give a value: a store, an atomic, impure assembly, a call of one of `helpers`?"""
+    for call in nodes(node, cst.Call):
+        if isinstance(call.func, cst.Attribute) and (call.func.attr.value in _KEPT_CALLS or _is_impure(call)):
+            return True
+        if isinstance(call.func, cst.Name) and call.func.value in helpers:
+            return True
+    return False
+
+
+def _is_impure(call: cst.Call) -> bool:
+    """Is it inline assembly that must run whether or not its value is read: a wait, say?"""
+    impure = m.Arg(keyword=m.Name("is_pure"), value=~m.Name("True"))
+    return any(m.matches(argument, impure) for argument in call.args)
 
 
 def _assumes_nothing(part: cst.BaseSmallStatement) -> bool:
@@ -53,9 +67,9 @@ def _assumes_nothing(part: cst.BaseSmallStatement) -> bool:
 
 
 class _Dropper(cst.CSTTransformer):
-    def __init__(self, reads: Mapping[str, int]) -> None:
+    def __init__(self, reads: Mapping[str, int], helpers: Collection[str]) -> None:
         super().__init__()
-        self._reads = reads
+        self._reads, self._helpers = reads, helpers
 
     def leave_SimpleStatementLine(
         self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
@@ -71,7 +85,7 @@ class _Dropper(cst.CSTTransformer):
             bound = targets(part.target)
         else:
             return updated_node
-        if bound and all(self._reads.get(n, 0) <= 0 for n in bound) and not _has_effect(part.value):
+        if bound and all(self._reads.get(n, 0) <= 0 for n in bound) and not has_effect(part.value, self._helpers):
             return cst.RemoveFromParent()
         return updated_node
 
