@@ -238,6 +238,9 @@ def _check_cooperative(config: GemmConfig, shape: Shape, refuse: Refuse) -> None
     tiles = math.ceil(math.ceil(shape.n / width) / (8 // tiles_m))
     if tiles > 32:
         refuse("tiles_n", f"must be larger: {tiles} column tiles an XCD, which has 32 workgroups")
+    # At the end the fp32 tiles of all waves lie side by side in LDS.
+    if (lds_bytes := 4 * config.num_warps * config.block_m * width) > 163840:
+        refuse("num_warps", f"must be smaller: the waves' tiles of C take {lds_bytes} bytes of LDS, of 163840")
     for name, reason in (
         ("split_k", "a workgroup takes all of K"),
         ("xcd_remap", "tiles go to XCDs by their own rule"),

@@ -97,7 +97,8 @@ def number_of_call(begun_ptr):
     """Which call of 256 workgroups this is, from 1: the same for all that have not added themselves yet.
 
     A shift, since it rounds down on both sides of zero: ``begun_ptr`` passes 2^31 after 8 million calls, a minute of
-    them, and where a division rounds up, a call would share its number with the one before.
+    them, and where a division rounds up, a call would share its number with the one before. Numbers return after 2^24
+    calls; a flag that nobody has written since would count then, where its writer has moved to another XCD that once.
     """
     return (gl.load(begun_ptr) >> 8) + 1
 
@@ -211,7 +212,7 @@ def gemm_cooperative(
     xcc = gl.inline_asm_elementwise(
         "s_getreg_b32 $0, hwreg(HW_REG_XCC_ID)", "=s,s", [pid], dtype=gl.int32, is_pure=True, pack=1
     )
-    xcc = xcc % XCDS
+    xcc = xcc & (XCDS - 1)
     a_q_ptr += (xcc * ROWS + pid_m * BLOCK_M) * (K // 2)
     a_scale_ptr += (xcc * ROWS + pid_m * max(BLOCK_M, 32)) * (K // 32)
     flags_ptr += (xcc * 8 + pid_m) * PER_XCD

@@ -39,7 +39,7 @@ COOPERATIVE_MUTATIONS = (
              "cooperative_later", "check", "cooperative", "(gl.load(begun_ptr) >> 8) + 1",
              "gl.load(begun_ptr) * 0 + 1"),
     Mutation("cooperative_wrong_copy", "copies and flags by the program's number, not by the XCD that it runs on",
-             "cooperative_moved", "data_race", "cooperative", "xcc = xcc % XCDS", "xcc = pid % XCDS"),
+             "cooperative_moved", "data_race", "cooperative", "xcc = xcc & (XCDS - 1)", "xcc = pid % XCDS"),
     Mutation("cooperative_scale_row_half", "the scales of the other 16 rows", "cooperative", "check", "cooperative",
              "row // 32 * K + row // 16 % 2", "row // 32 * K + 1 - row // 16 % 2"),
 )  # fmt: skip
