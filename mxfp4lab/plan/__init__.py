@@ -4,7 +4,7 @@ One plan is compiled, emulated, executed, timed, predicted and exported by rooms
 package knows what a variant is made of.
 """
 
-from mxfp4lab.plan.cooperative import COOPERATIVE_TILES
+from mxfp4lab.plan.cooperative import COOPERATIVE_TILES, smallest_part
 from mxfp4lab.plan.data import Buffer, CodeObjectLaunch, Plan, Ref, TritonLaunch
 from mxfp4lab.plan.known import KnownConfig, known_configs
 from mxfp4lab.plan.launches import quantize_shuffle_launch
@@ -24,4 +24,5 @@ __all__ = [
     "default_config",
     "known_configs",
     "quantize_shuffle_launch",
+    "smallest_part",
 ]

@@ -10,7 +10,7 @@ from mxfp4lab.plan.data import Buffer, Plan, Ref
 from mxfp4lab.plan.launches import ceil_div, input_buffers, launch, padded_scale_shape
 from mxfp4lab.shapes import Shape
 
-XCDS, WORKGROUPS, PER_XCD = 8, 256, 32
+XCDS, PER_XCD = cooperative.XCDS.value, cooperative.PER_XCD.value
 COOPERATIVE_TILES = ((16, 1), (32, 1), (16, 3), (64, 1), (32, 3), (16, 7), (128, 1), (64, 3))
 """(columns, tiles beside each other) worth looking at: 16 to 192 columns a workgroup."""
 
@@ -49,8 +49,13 @@ def build_cooperative(config: GemmConfig, shape: Shape, arch: str, variant: str)
     }
     options = {"num_warps": config.num_warps, "waves_per_eu": config.waves_per_eu}
     sizes = {"M": shape.m, "N": shape.n, "K": shape.k}
-    made = launch(cooperative.gemm_cooperative, (WORKGROUPS, 1, 1), pointers, sizes, constants, options)
+    made = launch(cooperative.gemm_cooperative, (XCDS * PER_XCD, 1, 1), pointers, sizes, constants, options)
     return Plan(variant, config, shape, arch, buffers, (replace(made, peer_stride=XCDS),))
+
+
+def smallest_part(shape: Shape, block_m: int) -> int:
+    """Columns of the smallest parts of A that an XCD's workgroups can share out, one each; 0 where none can be."""
+    return next((k for k in (128, 256, 512) if shape.k % k == 0 and block_m // 16 * (shape.k // k) <= PER_XCD), 0)
 
 
 def default_cooperative(shape: Shape) -> GemmConfig:
@@ -61,7 +66,7 @@ def default_cooperative(shape: Shape) -> GemmConfig:
     choices = []
     for block_m in (16, 32, 64):
         tiles_m = ceil_div(shape.m, block_m)
-        part_k = next((k for k in (128, 256, 512) if shape.k % k == 0 and block_m // 16 * (shape.k // k) <= PER_XCD), 0)
+        part_k = smallest_part(shape, block_m)
         if tiles_m > XCDS or not part_k or (block_m > 16 and block_m >= 2 * shape.m):
             continue
         for block_n, tiles_n in COOPERATIVE_TILES:

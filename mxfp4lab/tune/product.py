@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from mxfp4lab.config import VARIANT_TRAITS, GemmConfig, config_errors
-from mxfp4lab.plan import COOPERATIVE_TILES, VARIANTS
+from mxfp4lab.plan import COOPERATIVE_TILES, VARIANTS, smallest_part
 from mxfp4lab.shapes import Shape
 
 MAX_ACCUMULATOR_VGPRS = 64
@@ -23,7 +23,7 @@ def tile_product(shape: Shape, variant: str, arch: str) -> Iterator[GemmConfig]:
         return
     base = VARIANTS[variant].default_config(shape, arch)
     if traits.cooperative:
-        yield from _cooperative(shape, base)
+        yield from _cooperative(shape, base, variant, arch)
         return
     if traits.sliced:
         yield from _sliced(shape, base)
@@ -71,12 +71,11 @@ def _sliced(shape: Shape, base: GemmConfig) -> Iterator[GemmConfig]:
                         )  # fmt: skip
 
 
-def _cooperative(shape: Shape, base: GemmConfig) -> Iterator[GemmConfig]:
+def _cooperative(shape: Shape, base: GemmConfig, variant: str, arch: str) -> Iterator[GemmConfig]:
     """Kernels whose workgroups quantize A together: a tile and a part of A for each of 32 workgroups an XCD."""
     for block_m in (16, 32, 64):
-        # The smallest part that an XCD's 32 workgroups can share out; larger ones are neighbours of the best.
-        fitting = (k for k in (128, 256, 512) if shape.k % k == 0 and block_m // 16 * (shape.k // k) <= 32)
-        part_k = next(fitting, 512)
+        # Larger parts are neighbours of the best.
+        part_k = smallest_part(shape, block_m)
         for block_n, tiles_n in COOPERATIVE_TILES:
             for block_k in (128, 256):
                 for num_warps in (4, 8):
@@ -86,7 +85,7 @@ def _cooperative(shape: Shape, base: GemmConfig) -> Iterator[GemmConfig]:
                     )  # fmt: skip
                     waste = block_m >= 2 * max(shape.m, 16) or block_k * num_warps > max(512, shape.k)
                     waste |= block_m * block_n * tiles_n > MAX_ACCUMULATOR_VGPRS * 64
-                    if not waste and not config_errors(config, shape, "gfx950", "cooperative_preshuffled"):
+                    if not waste and not config_errors(config, shape, arch, variant):
                         yield config
 
 
