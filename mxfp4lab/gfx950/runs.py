@@ -166,24 +166,18 @@ def launch(
             checks = attach_checks(memory, program, vgprs, count=count, poison=poison, races=races)
             decoder = Decoder(vgprs, lds, flush, memory, checks.wrap if checks.watches else None)
             blocks = decode(program, decoder)
+
+            def start(group: np.ndarray) -> Executor:
+                places = None if xcd is None else np.asarray(xcd(group), np.uint32)
+                chunk = Chunk(group, threads // LANES, vgprs + agprs, lds, descriptor.scratch_bytes, places)
+                _initial_registers(chunk, descriptor, sizes, threads, arguments, packet)
+                executor = Executor(program, blocks, chunk, memory, max_blocks)
+                executor.barrier_hooks.extend(checks.barrier_hooks)
+                checks.start(chunk)
+                return executor
+
             per_chunk = max(1, WAVES_PER_CHUNK // (threads // LANES))
-            _run_chunks(
-                compiled,
-                ids,
-                per_chunk,
-                sizes,
-                threads,
-                lds,
-                vgprs + agprs,
-                blocks,
-                memory,
-                arguments,
-                packet,
-                checks,
-                trace,
-                max_blocks,
-                xcd,
-            )
+            _run_chunks([ids[i : i + per_chunk] for i in range(0, len(ids), per_chunk)], start, memory, trace)
     except EmulationError as error:
         error.kernel = error.kernel or program.name
         raise
@@ -197,35 +191,20 @@ def launch(
 
 
 def _run_chunks(
-    compiled,
-    ids,
-    per_chunk,
-    sizes,
-    threads,
-    lds,
-    planes,
-    blocks,
-    memory,
-    arguments,
-    packet,
-    checks,
-    trace,
-    max_blocks,
-    xcd,
-):
-    program, descriptor = compiled.program, compiled.descriptor
+    pending: list[np.ndarray],
+    start: Callable[[np.ndarray], Executor],
+    memory: Memory,
+    trace: list[tuple[int, int]] | None,
+) -> None:
+    """Run chunks of workgroups, given by their ids, one after the other; those that wait for others run in turn.
+
+    The first chunk leaves its first wave's blocks in `trace`.
+    """
     waiting: list[Executor] = []
-    pending = [ids[i : i + per_chunk] for i in range(0, len(ids), per_chunk)]
     rounds = 0
     while pending or waiting:
         if pending:
-            group = pending.pop(0)
-            places = None if xcd is None else np.asarray(xcd(group), np.uint32)
-            chunk = Chunk(group, threads // LANES, planes, lds, descriptor.scratch_bytes, places)
-            _initial_registers(chunk, descriptor, sizes, threads, arguments, packet)
-            executor = Executor(program, blocks, chunk, memory, max_blocks)
-            executor.barrier_hooks.extend(checks.barrier_hooks)
-            checks.start(chunk)
+            executor = start(pending.pop(0))
             executor.trace, trace = trace, None
             held = sum(other.chunk.vfile.nbytes for other in waiting)
             first = pending and held < MOST_WAITING_BYTES
