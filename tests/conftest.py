@@ -4,6 +4,11 @@ import os
 
 import pytest
 import torch
+from hypothesis import settings
+
+# The same examples on every run: a property that fails, fails for everybody.
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile("repeatable")
 
 os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 torch.set_num_threads(1)
