@@ -104,8 +104,8 @@ def rehearse_export(arch: str) -> str:
     It takes seconds; a package that export or check lacks would otherwise be missed after all measurements.
     """
     try:
+        from mxfp4lab.check.check import check_submission
         from mxfp4lab.export.submission import export_submission
-        from mxfp4lab.harness.check import check_submission
     except ImportError as error:
         return f"export needs the package {(error.name or 'unknown').split('.')[0]}, which is not installed: {error}"
     del check_submission  # looked for, used later
@@ -212,8 +212,8 @@ def check_export(finals: dict[str, dict[str, Any]], arch: str) -> list[dict[str,
 
     Ten shapes in each of the three modes, every case with a fresh seed.
     """
+    from mxfp4lab.check.check import check_submission
     from mxfp4lab.export.submission import export_submission
-    from mxfp4lab.harness.check import check_submission
 
     other = "gfx950" if arch != "gfx950" else "sm_90"
     files: dict[str, dict[str, tuple[str, GemmConfig]]] = {"best": {}, "portable": {}}

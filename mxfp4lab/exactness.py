@@ -24,8 +24,8 @@ from mxfp4lab.formats import (
     unpack_fp4,
 )
 from mxfp4lab.layouts import e8m0_unshuffle
-from mxfp4lab.problem import OutputCheck, check_output, generate_input, input_from, matmul_dequantized, reference_output
 from mxfp4lab.shapes import Shape
+from mxfp4lab.task import OutputCheck, check_output, generate_input, input_from, matmul_dequantized, reference_output
 
 FP32_BITS = 24  # significand of the accumulator
 

@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from mxfp4lab import problem
+from mxfp4lab import task as problem
 from mxfp4lab.config import runs_on
-from mxfp4lab.gfx950 import count_plan, emulate_plan
+from mxfp4lab.emulate import count_plan, emulate_plan
+from mxfp4lab.gfx950 import compile_plan
 from mxfp4lab.model import predict_counts
 from mxfp4lab.plan import VARIANTS, build_plan, default_config
 from mxfp4lab.shapes import TASK_SHAPES, parse_shape, task_seed
-from mxfp4lab.toolchain import compile_plan
 
 
 def best_of(repeats: int, call: Callable[[], object]) -> tuple[float, object]:

@@ -23,7 +23,7 @@ def _no_harness_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test marked `aiter` is skipped where AMD's wheel is not installed, as after a plain `make setup`."""
-    from mxfp4lab.oracle.install import AiterError, find_aiter
+    from mxfp4lab.aiter.install import AiterError, find_aiter
 
     wanting = [item for item in items if item.get_closest_marker("aiter")]
     try:

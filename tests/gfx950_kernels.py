@@ -13,7 +13,7 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from mxfp4lab.isa import KernelDescriptor, Program, parse_amdgcn
+from mxfp4lab.gfx950 import KernelDescriptor, Program, parse_amdgcn
 
 TARGET = GPUTarget("hip", "gfx950", 64)
 

@@ -6,11 +6,10 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from mxfp4lab.gfx950 import Memory, RunResult, run
-from mxfp4lab.gfx950.decode import build_step
-from mxfp4lab.gfx950.state import Chunk, Group, unpack_mask
-from mxfp4lab.gfx950.vector import Decoder
-from mxfp4lab.isa import parse_amdgcn
+from mxfp4lab.gfx950 import Memory, RunResult, parse_amdgcn, run
+from mxfp4lab.gfx950.machine.decode import build_step
+from mxfp4lab.gfx950.machine.state import Chunk, Group, unpack_mask
+from mxfp4lab.gfx950.machine.vector import Decoder
 
 SKELETON = """\t.text
 k:

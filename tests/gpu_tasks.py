@@ -111,8 +111,8 @@ def aiter_comparators(folder: str) -> dict[str, Any]:
         path.write_text(text)
     sys.path.insert(0, folder)
     from mxfp4lab.gpu.comparators import available_comparators
-    from mxfp4lab.problem import input_dict
     from mxfp4lab.shapes import Shape
+    from mxfp4lab.task import input_dict
 
     shape = Shape(20, 64, 512)
     found, missing = available_comparators(shape, input_dict(shape, 1))

@@ -10,26 +10,32 @@ import pytest
 import torch
 
 from mxfp4lab import cli
+from mxfp4lab.aiter.gemm import aiter_output, run_prebuilt_gemm
+from mxfp4lab.aiter.gemm_counts import COUNTS, count_row, published_rows
+from mxfp4lab.aiter.install import AiterError, find_aiter
+from mxfp4lab.aiter.padding import padding_reads
+from mxfp4lab.aiter.prebuilt import prebuilt_kernels
+from mxfp4lab.check.check import check_submission
 from mxfp4lab.config import GemmConfig
+from mxfp4lab.emulate import count_plan, emulate_plan
 from mxfp4lab.formats import dequantize_mxfp4, quantize_mxfp4
-from mxfp4lab.gfx950 import OutOfBounds
-from mxfp4lab.gfx950.plans import count_plan, emulate_plan
-from mxfp4lab.harness.check import check_submission
+from mxfp4lab.gfx950 import (
+    CompileError,
+    OutOfBounds,
+    compile_many,
+    compile_plan,
+    load_code_object,
+    load_launch,
+    plan_hash,
+)
 from mxfp4lab.layouts import e8m0_position, e8m0_shuffle, e8m0_unshuffle
-from mxfp4lab.oracle.gemm import aiter_output, run_prebuilt_gemm
-from mxfp4lab.oracle.gemm_counts import COUNTS, count_row, published_rows
-from mxfp4lab.oracle.install import AiterError, find_aiter
-from mxfp4lab.oracle.padding import padding_reads
-from mxfp4lab.oracle.prebuilt import prebuilt_kernels
 from mxfp4lab.paths import data_path
 from mxfp4lab.plan import build_plan
 from mxfp4lab.plan.aiter_gemm import ARGUMENTS, SLOT_BYTES, WHOLE_COLUMNS_ONLY, choose_gemm, gemm_launch, split_count
 from mxfp4lab.plan.aiter_heuristic import _listed_names, heuristic_choice, walk_order
 from mxfp4lab.plan.prebuilt import build_gemm_stage
-from mxfp4lab.problem import INPUT_NAMES, check_output, generate_input, input_dict, reference_output
 from mxfp4lab.shapes import BENCHMARK_SHAPES, TEST_SHAPES, Shape
-from mxfp4lab.toolchain import CompileError, compile_many, compile_plan, load_code_object, plan_hash
-from mxfp4lab.toolchain.codeobject import load_launch
+from mxfp4lab.task import INPUT_NAMES, check_output, generate_input, input_dict, reference_output
 from mxfp4lab.tours.padding import pad_prebuilt
 
 pytestmark = pytest.mark.aiter
@@ -157,7 +163,7 @@ def test_check_can_judge_by_amds_machine_code(capfd, monkeypatch):
     def none_here(source=None):
         raise AiterError("no aiter is installed; `pip install --no-deps amd-aiter` gives AMD's kernels")
 
-    monkeypatch.setattr("mxfp4lab.oracle.gemm.find_aiter", none_here)
+    monkeypatch.setattr("mxfp4lab.aiter.gemm.find_aiter", none_here)
     code, out, err = check("triton_kernel.py")
     assert (code, out) == (2, "") and "pip install --no-deps amd-aiter" in err and err.count("\n") == 1
 
@@ -332,7 +338,7 @@ def test_without_aiter_the_variants_say_how_to_get_it(monkeypatch):
 
     plan = build_plan("reference", None, Shape(32, 256, 512))
     monkeypatch.setattr("mxfp4lab.plan.aiter_gemm.find_aiter", none_here)
-    monkeypatch.setattr("mxfp4lab.toolchain.codeobject.find_aiter", none_here)
+    monkeypatch.setattr("mxfp4lab.gfx950.toolchain.codeobject.find_aiter", none_here)
     with pytest.raises(ValueError, match="pip install --no-deps amd-aiter"):
         build_plan("quant_shuffle_asm", None, Shape(32, 256, 512))
     with pytest.raises(CompileError, match="pip install --no-deps amd-aiter"):

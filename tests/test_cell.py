@@ -12,10 +12,10 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from mxfp4lab.check import check_submission
+from mxfp4lab.check.cases import Log
 from mxfp4lab.config import GemmConfig
 from mxfp4lab.export.cell import CellError, export_cell, submission_from_cell
-from mxfp4lab.harness import check_submission
-from mxfp4lab.harness.cases import Log
 
 KERNEL = """
 @triton.jit

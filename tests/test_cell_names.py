@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from mxfp4lab.check import check_submission
+from mxfp4lab.check.cases import Log
 from mxfp4lab.config import GemmConfig
 from mxfp4lab.export.cell import CellError, submission_from_cell
 from mxfp4lab.export.gather import gather
-from mxfp4lab.harness import check_submission
-from mxfp4lab.harness.cases import Log
 
 ENTRY = "def custom_kernel(data):\n    return "
 

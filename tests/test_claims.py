@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from mxfp4lab.aiter.install import AiterError, find_aiter
+from mxfp4lab.aiter.quantizer import compile_quantizer, emulated_quantizer, gpu_quantizer, probe_aiter
 from mxfp4lab.formats import quantize_mxfp4
-from mxfp4lab.oracle.install import AiterError, find_aiter
-from mxfp4lab.oracle.quantizer import compile_quantizer, emulated_quantizer, gpu_quantizer, probe_aiter
 from mxfp4lab.tours import claims
 from mxfp4lab.tours.answerers import aiter_answerer, kernel_answerer, torch_answerer
 from mxfp4lab.tours.proof import bf16_sweep, binade_sweep, compare, golden_sweep

@@ -136,7 +136,7 @@ def test_tune_from_a_shell_resumes_and_answers_in_json(capfd, tmp_path: Path) ->
 
 @pytest.mark.parametrize(("kind", "code"), [("lds", 1), ("crash", 1), ("request", 2)])
 def test_a_kernel_that_does_not_compile_was_tried_and_failed(capfd, monkeypatch, kind: str, code: int) -> None:
-    from mxfp4lab import toolchain
+    from mxfp4lab.gfx950 import toolchain
 
     def refuse(*_: Any, **__: Any) -> None:
         raise toolchain.CompileError("gemm_fused: needs 548864 B of LDS; gfx950 has 163840 B", kind)

@@ -12,11 +12,19 @@ import pytest
 import toolchain_kernels as kernels
 
 from mxfp4lab.config import config_errors
-from mxfp4lab.isa import IsaError, parse_amdgcn
-from mxfp4lab.isa.codeobject import open_code_object, read_code_object, unpack_msgpack
+from mxfp4lab.gfx950 import (
+    CompileError,
+    IsaError,
+    compile_kernel,
+    compile_many,
+    load_code_object,
+    open_code_object,
+    parse_amdgcn,
+    read_code_object,
+)
+from mxfp4lab.gfx950.isa.codeobject import unpack_msgpack
 from mxfp4lab.plan import VARIANTS, build_plan, default_config
 from mxfp4lab.shapes import parse_shape
-from mxfp4lab.toolchain import CompileError, compile_kernel, compile_many, load_code_object
 
 pytest.importorskip("tinygrad.renderer.amd", reason="decoding code objects needs the extra [codeobject]")
 
@@ -103,7 +111,7 @@ def same(decoded, written):
 
 
 def test_every_form_is_read_back_as_written(capfd):
-    from mxfp4lab.isa.codeobject_decode import decode_reachable
+    from mxfp4lab.gfx950.isa.codeobject_decode import decode_reachable
 
     code = section(assemble(KERNEL.format(body="\n".join(FORMS))), ".text")
     decoded, _ = decode_reachable(code, 0x1000, 0x1000, {})
@@ -190,7 +198,7 @@ def test_damage_never_gives_another_exception(compiled):
 @pytest.mark.torture
 def test_two_minutes_of_damage(compiled):
     """As above on many objects, AMD's among them where aiter is installed; each answer within seconds."""
-    from mxfp4lab.oracle.install import AiterError, find_aiter
+    from mxfp4lab.aiter.install import AiterError, find_aiter
 
     objects = [compiled.binary]
     with contextlib.suppress(AiterError):
@@ -214,7 +222,7 @@ def test_two_minutes_of_damage(compiled):
 
 
 def test_padding_and_data_are_not_decoded_and_indirect_jumps_are_refused():
-    from mxfp4lab.isa.codeobject_decode import decode_reachable
+    from mxfp4lab.gfx950.isa.codeobject_decode import decode_reachable
 
     body = "s_branch there\n.long 0xffffffff, 0xffffffff\nthere:\ns_cbranch_scc1 there\nv_mov_b32_e32 v1, v2"
     code = section(assemble(KERNEL.format(body=body)), ".text")

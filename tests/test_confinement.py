@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from mxfp4lab.harness import cases as case_lines
-from mxfp4lab.harness import check_submission
-from mxfp4lab.harness import session as sessions
-from mxfp4lab.harness.child import apart, confine
-from mxfp4lab.harness.child.supervise import descendants
-from mxfp4lab.harness.keep import Keeper
+from mxfp4lab.check import cases as case_lines
+from mxfp4lab.check import check_submission
+from mxfp4lab.check import session as sessions
+from mxfp4lab.check.child import apart, confine
+from mxfp4lab.check.child.supervise import descendants
+from mxfp4lab.check.keep import Keeper
 
 ROWS = b'{"row": 1}\n{"row": 2}\n'
 
@@ -206,7 +206,7 @@ def test_a_check_that_is_killed_leaves_nothing_running(means: tuple[str, ...], l
     file = lab / "submission.py"
     file.write_text("while True:\n    pass\n")
     code = (
-        f"from mxfp4lab.harness import check_submission, session\nsession.MEANS = {means!r}\n"
+        f"from mxfp4lab.check import check_submission, session\nsession.MEANS = {means!r}\n"
         f"check_submission({str(file)!r}, 'test', 'emulator', ['8,64,256'], time_limit_s=100)"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "TMPDIR": str(lab)}

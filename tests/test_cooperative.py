@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from mxfp4lab.config import GemmConfig, config_errors
-from mxfp4lab.gfx950 import count_plan, emulate_plan, run
+from mxfp4lab.emulate import count_plan, emulate_plan
+from mxfp4lab.gfx950 import compile_plan, run
 from mxfp4lab.model import predict_counts
 from mxfp4lab.plan import VARIANTS, build_plan, default_config
-from mxfp4lab.problem import generate_input, input_dict, reference_output
 from mxfp4lab.shapes import TASK_SHAPES, Shape
-from mxfp4lab.toolchain import compile_plan
+from mxfp4lab.task import generate_input, input_dict, reference_output
 from tests.mutations.surroundings import edited
 
 VARIANT = "cooperative_preshuffled"

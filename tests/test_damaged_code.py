@@ -8,8 +8,7 @@ import time
 
 import pytest
 
-from mxfp4lab.isa import IsaError, find_hazards, parse_amdgcn
-from mxfp4lab.toolchain import compile_plan
+from mxfp4lab.gfx950 import IsaError, compile_plan, find_hazards, parse_amdgcn
 from tests.mutations.cases import CASES
 
 

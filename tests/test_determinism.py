@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from mxfp4lab.config import GemmConfig
-from mxfp4lab.gfx950 import count_plan, emulate_plan, runs
+from mxfp4lab.emulate import count_plan, emulate_plan
+from mxfp4lab.gfx950 import compile_many, compile_plan, runs
 from mxfp4lab.plan import build_plan
-from mxfp4lab.problem import generate_input, input_dict, reference_output
 from mxfp4lab.records import find_trial_files, read_trials
 from mxfp4lab.shapes import Shape
-from mxfp4lab.toolchain import compile_many, compile_plan
+from mxfp4lab.task import generate_input, input_dict, reference_output
 from mxfp4lab.tune import tune
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -14,14 +14,14 @@ import folding_kernels
 import nbformat
 import pytest
 
+from mxfp4lab.check import check_submission
+from mxfp4lab.check.cases import Log
 from mxfp4lab.config import GemmConfig, config_errors
 from mxfp4lab.export import export_submission, lint_source, read_picks
 from mxfp4lab.export.fold import Folder
 from mxfp4lab.export.formulas import Observation, find_formula
 from mxfp4lab.export.layout import formatted, function_text
 from mxfp4lab.export.recipe import PROBE_SHAPES, Pick, build_recipe, signature, verify_row
-from mxfp4lab.harness import check_submission
-from mxfp4lab.harness.cases import Log
 from mxfp4lab.plan import VARIANTS, build_plan, default_config
 from mxfp4lab.shapes import TASK_SHAPES, TEST_SHAPES, Shape
 
@@ -173,8 +173,8 @@ def test_a_file_for_all_task_shapes_reads_like_written_by_hand(variant: str, tmp
 @pytest.mark.parametrize("variant", QUICK_FIRST)
 def test_the_exported_file_gives_the_references_bits(variant: str, tmp_path: Path) -> None:
     """On a shape of its table and on one that only the default serves; its code is the plan's code."""
+    from mxfp4lab.gfx950 import compile_plan
     from mxfp4lab.plan import build_plan
-    from mxfp4lab.toolchain import compile_plan
 
     path, other = tmp_path / "submission.py", Shape(5, 160, 448)
     export_submission({SMALL: (variant, None)}, path)

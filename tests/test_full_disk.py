@@ -221,7 +221,7 @@ def test_the_checks_scratch_folder(tmp_path: Path) -> None:
 def test_a_scratch_folder_with_no_room_for_a_kernel(tmp_path: Path) -> None:
     """As far as anybody can see the submission's fault, in one line."""
     folder = tmp_path / "tmp"
-    own = sum(-(-file.stat().st_size // 4096) for file in (ROOT / "mxfp4lab/harness/child").rglob("*.py"))
+    own = sum(-(-file.stat().st_size // 4096) for file in (ROOT / "mxfp4lab/check/child").rglob("*.py"))
     done = run([full(folder, 4 * own + 40)], CHECK, TMPDIR=str(folder))
     assert done.returncode == 112 and done.stderr == "", done
     assert "No space left on device" in done.stdout or "No usable temporary directory" in done.stdout

@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from mxfp4lab.aiter.install import AiterError, find_aiter
+from mxfp4lab.aiter.modules import load_file
 from mxfp4lab.formats import dequantize_mxfp4, quantize_mxfp4
-from mxfp4lab.gfx950 import OutOfBounds, run
-from mxfp4lab.oracle.install import AiterError, find_aiter
-from mxfp4lab.oracle.modules import load_file
+from mxfp4lab.gfx950 import OutOfBounds, compile_kernel, run, unwrap
 from mxfp4lab.paths import data_path
-from mxfp4lab.problem import generate_input, reference_output
 from mxfp4lab.shapes import parse_shape
-from mxfp4lab.toolchain import compile_kernel
-from mxfp4lab.toolchain.compile import unwrap
+from mxfp4lab.task import generate_input, reference_output
 
 pytestmark = pytest.mark.aiter
 KERNELS = "ops/triton/_triton_kernels/"

@@ -150,7 +150,7 @@ TICKET = (
 
 @pytest.mark.parametrize("chunk", [192, 4])  # within one chunk of workgroups, and over several
 def test_workgroups_that_wait_for_later_ones(chunk, monkeypatch):
-    monkeypatch.setattr("mxfp4lab.gfx950.runs.WAVES_PER_CHUNK", chunk)
+    monkeypatch.setattr("mxfp4lab.gfx950.machine.runs.WAVES_PER_CHUNK", chunk)
     count = 14
     turn, y = np.zeros(1, np.uint32), np.zeros(64, np.uint32)
     launch(TICKET.format(last=count - 1), turn, y, grid=count)
@@ -192,7 +192,7 @@ def test_launch_state_hidden_arguments_and_linear_ids():
     )
     from dataclasses import replace
 
-    from mxfp4lab.isa import KernelArg
+    from mxfp4lab.gfx950 import KernelArg
 
     hidden = [
         ("hidden_block_count_x", 8, 4),

@@ -12,8 +12,7 @@ from gfx950_kernels import fused
 from gfx950_machine import launch
 from test_gfx950_kernels import problem
 
-from mxfp4lab.gfx950 import EmulationError, run
-from mxfp4lab.isa import IsaError, parse_amdgcn
+from mxfp4lab.gfx950 import EmulationError, IsaError, parse_amdgcn, run
 
 SHAPE = (16, 64, 512)
 MNEMONICS = [

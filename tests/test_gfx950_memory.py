@@ -10,7 +10,7 @@ import torch
 from gfx950_machine import Machine, kernel, launch
 
 from mxfp4lab.gfx950 import LdsOutOfRange, Memory, OutOfBounds, run
-from mxfp4lab.gfx950.memory import FIRST_ADDRESS, SPACING
+from mxfp4lab.gfx950.machine.memory import FIRST_ADDRESS, SPACING
 
 LANE = np.arange(64)
 

@@ -13,13 +13,12 @@ import torch
 from gfx950_machine import launch
 
 from mxfp4lab.config import GemmConfig
-from mxfp4lab.gfx950 import emulate_plan
-from mxfp4lab.gfx950.errors import DataRace
-from mxfp4lab.isa import Program
+from mxfp4lab.emulate import emulate_plan
+from mxfp4lab.gfx950 import Program, compile_plan
+from mxfp4lab.gfx950.machine.errors import DataRace
 from mxfp4lab.plan import build_plan, default_config
-from mxfp4lab.problem import generate_input, input_dict, reference_output
 from mxfp4lab.shapes import Shape
-from mxfp4lab.toolchain import compile_plan
+from mxfp4lab.task import generate_input, input_dict, reference_output
 
 # Two workgroups of two waves: the first stores and raises a flag, the second looks at it and reads the other wave's
 # half.

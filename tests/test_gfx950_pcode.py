@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gfx950_machine import Machine
 
-from mxfp4lab.gfx950 import salu, valu
+from mxfp4lab.gfx950.machine import salu, valu
 
 pcode = pytest.importorskip(
     "tinygrad.runtime.autogen.amd.cdna.str_pcode", reason="tinygrad ([codeobject]) is not installed"

@@ -7,11 +7,11 @@ import functools
 import pytest
 import torch
 
-from mxfp4lab.gfx950 import count_plan, emulate_plan
+from mxfp4lab.emulate import count_plan, emulate_plan
+from mxfp4lab.gfx950 import compile_plan
 from mxfp4lab.plan import VARIANTS, build_plan
-from mxfp4lab.problem import INPUT_NAMES, generate_input, reference_output
 from mxfp4lab.shapes import BENCHMARK_SHAPES, TEST_SHAPES, parse_shape, task_seed
-from mxfp4lab.toolchain import compile_plan
+from mxfp4lab.task import INPUT_NAMES, generate_input, reference_output
 
 OWN = sorted(name for name, spec in VARIANTS.items() if not spec.needs_aiter and "hopper" not in name)
 SMALL = "20x288x1024"

@@ -11,8 +11,9 @@ from gfx950_kernels import build
 from gfx950_machine import kernel
 from test_gfx950_plans import OWN, compiled_of, inputs_of
 
-from mxfp4lab.gfx950 import Memory, Pointer, emulate_plan, launch
-from mxfp4lab.gfx950.errors import UninitialisedRead
+from mxfp4lab.emulate import emulate_plan
+from mxfp4lab.gfx950 import Memory, Pointer, launch
+from mxfp4lab.gfx950.machine.errors import UninitialisedRead
 
 START = "\ts_load_dwordx4 s[4:7], s[0:1], 0x0\n\tv_lshlrev_b32_e32 v1, 2, v0\n"
 STORE = "\tglobal_store_dword v1, v2, s[6:7]"

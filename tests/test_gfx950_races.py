@@ -12,9 +12,8 @@ from gfx950_kernels import fused
 from gfx950_machine import launch
 from test_gfx950_kernels import problem
 
-from mxfp4lab.gfx950 import run
-from mxfp4lab.gfx950.errors import LdsRace
-from mxfp4lab.isa import Program
+from mxfp4lab.gfx950 import Program, run
+from mxfp4lab.gfx950.machine.errors import LdsRace
 
 SHAPE = (16, 64, 1024)
 EXCHANGE = """
@@ -144,10 +143,10 @@ def test_loads_to_lds_are_in_flight_until_waited_for(wait, barrier, found):
 def test_a_load_that_reads_nothing_still_counts_for_waits():
     """Eight waves for five rows: the idle ones load past a buffer's range, and wait for that all the same."""
     from mxfp4lab.config import GemmConfig
-    from mxfp4lab.gfx950 import emulate_plan
+    from mxfp4lab.emulate import emulate_plan
     from mxfp4lab.plan import build_plan
-    from mxfp4lab.problem import input_dict
     from mxfp4lab.shapes import Shape
+    from mxfp4lab.task import input_dict
 
     shape = Shape(5, 96, 320)
     config = GemmConfig(block_m=8, block_n=32, num_warps=8, convert="hw_bf16", quant_block_m=8)

@@ -6,17 +6,17 @@ import struct
 import pytest
 import torch
 
+from mxfp4lab.aiter.install import AiterError, find_aiter
+from mxfp4lab.aiter.modules import load_file
 from mxfp4lab.config import GemmConfig
+from mxfp4lab.gfx950 import CompileError, compile_plan
 from mxfp4lab.gpu import aiter_kernels, execute, measure, module
 from mxfp4lab.gpu.comparators import available_comparators
 from mxfp4lab.gpu.execute import PlanRunner
 from mxfp4lab.gpu.worker import Worker
-from mxfp4lab.oracle.install import AiterError, find_aiter
-from mxfp4lab.oracle.modules import load_file
 from mxfp4lab.plan import Buffer, CodeObjectLaunch, Plan, Ref, build_plan
-from mxfp4lab.problem import input_dict, reference_output
 from mxfp4lab.shapes import Shape
-from mxfp4lab.toolchain import CompileError, compile_plan
+from mxfp4lab.task import input_dict, reference_output
 from tests.test_gpu_timing import FakeDevice
 
 SHAPE = Shape(16, 64, 512)

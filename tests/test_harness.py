@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from mxfp4lab.harness import cases as case_lines
-from mxfp4lab.harness import check_submission
-from mxfp4lab.harness.child.link import Packer
-from mxfp4lab.harness.protocol import statistics
+from mxfp4lab.check import cases as case_lines
+from mxfp4lab.check import check_submission
+from mxfp4lab.check.child.link import Packer
+from mxfp4lab.check.protocol import statistics
 from mxfp4lab.shapes import Shape
 
 SUBMISSIONS = Path(__file__).parent / "submissions"

@@ -3,9 +3,7 @@
 import pytest
 import toolchain_kernels as kernels
 
-from mxfp4lab.isa import parse_amdgcn
-from mxfp4lab.isa.hazards import find_hazards
-from mxfp4lab.toolchain import compile_kernel
+from mxfp4lab.gfx950 import compile_kernel, find_hazards, parse_amdgcn
 
 SDWA = "dst_unused:UNUSED_PRESERVE src0_sel:DWORD src1_sel:DWORD"
 BYTE = "v_cvt_scalef32_pk_fp4_f32 v0, v1, v2, 1.0"

@@ -5,9 +5,9 @@ import torch
 
 from mxfp4lab.config import GemmConfig, config_errors
 from mxfp4lab.formats import E2M1_VALUES, dequantize_mxfp4, quantize_mxfp4
+from mxfp4lab.gfx950 import compile_plan
 from mxfp4lab.plan import build_plan, default_config
 from mxfp4lab.shapes import BENCHMARK_SHAPES, TEST_SHAPES
-from mxfp4lab.toolchain import compile_plan
 
 SHAPES = [case.shape for case in (*TEST_SHAPES, *BENCHMARK_SHAPES)]
 

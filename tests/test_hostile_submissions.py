@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from mxfp4lab.harness import answer as answers
-from mxfp4lab.harness import cases as case_lines
-from mxfp4lab.harness import check_submission, launches
-from mxfp4lab.harness import session as sessions
-from mxfp4lab.harness.text import plain
+from mxfp4lab.check import answer as answers
+from mxfp4lab.check import cases as case_lines
+from mxfp4lab.check import check_submission, launches
+from mxfp4lab.check import session as sessions
+from mxfp4lab.check.text import plain
 
 LIMIT_S = 12
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from mxfp4lab.isa import IsaError, Operand, classify, parse_amdgcn
+from mxfp4lab.gfx950 import IsaError, Operand, classify, parse_amdgcn
 
 KERNEL = """
 \t.amdgcn_target "amdgcn-amd-amdhsa-unknown-gfx950"

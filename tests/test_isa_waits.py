@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mxfp4lab.isa.instruction import Instruction, Program
-from mxfp4lab.isa.waits import ROUND_TRIP_CYCLES, exposed_waits
+from mxfp4lab.gfx950 import ROUND_TRIP_CYCLES, Instruction, Program, exposed_waits
 
 
 def program(*lines: str) -> Program:

@@ -9,14 +9,14 @@ import torch
 from quantize_kernels import quantize_like_sliced
 
 from mxfp4lab.config import GemmConfig
+from mxfp4lab.emulate import emulate_plan
 from mxfp4lab.formats import quantize_mxfp4
-from mxfp4lab.gfx950 import emulate_plan, run
+from mxfp4lab.gfx950 import compile_kernel, compile_plan, run
 from mxfp4lab.kernels import quantize
 from mxfp4lab.layouts import e8m0_shuffle
 from mxfp4lab.plan import VARIANTS, build_plan
-from mxfp4lab.problem import INPUT_NAMES, generate_input, reference_gemm
 from mxfp4lab.shapes import Shape, parse_shape
-from mxfp4lab.toolchain import compile_kernel, compile_plan
+from mxfp4lab.task import INPUT_NAMES, generate_input, reference_gemm
 
 TRITON_VARIANTS = [name for name, spec in VARIANTS.items() if not (spec.needs_aiter or spec.traits.hopper)]
 CONVERTS = ("sw_aiter", "sw_bits", "hw_f32", "hw_bf16")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mxfp4lab.plan import VARIANTS, build_plan
-from mxfp4lab.problem import input_dict, reference_gemm
+from mxfp4lab.task import input_dict, reference_gemm
 from tests.mutations.cases import CASES
 from tests.mutations.detect import DETECTORS, examine, examine_case, examine_plan
 from tests.mutations.submissions import SUBMISSION_MUTATIONS
@@ -99,7 +99,7 @@ def test_shipped_configs_give_no_false_alarm(variant: str) -> None:
 def test_no_variant_gives_a_false_alarm_on_the_tasks_shapes(variant: str, shape: str) -> None:
     """AMD's own kernels among them, where an amd-aiter wheel is installed."""
     if VARIANTS[variant].needs_aiter:
-        from mxfp4lab.oracle.install import AiterError, find_aiter
+        from mxfp4lab.aiter.install import AiterError, find_aiter
 
         pytest.importorskip("tinygrad", reason="reading code objects needs tinygrad")
         try:

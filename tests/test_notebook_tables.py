@@ -2,10 +2,10 @@
 
 import torch
 
+from mxfp4lab.aiter.verdict import ISSUE_974
 from mxfp4lab.notebook import tables
-from mxfp4lab.oracle.verdict import ISSUE_974
-from mxfp4lab.problem import check_output
 from mxfp4lab.shapes import Shape
+from mxfp4lab.task import check_output
 from mxfp4lab.tours.answerers import torch_answerer
 from mxfp4lab.tours.padding import pad_model
 from mxfp4lab.tours.proof import bf16_sweep, compare

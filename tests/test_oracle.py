@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from mxfp4lab.formats import quantize_mxfp4
-from mxfp4lab.oracle import prebuilt
-from mxfp4lab.oracle.install import PARTS, AiterError, find_aiter
-from mxfp4lab.oracle.modules import import_part, import_parts, load_file, load_part
-from mxfp4lab.oracle.prebuilt import (
+from mxfp4lab.aiter import prebuilt
+from mxfp4lab.aiter.install import PARTS, AiterError, find_aiter
+from mxfp4lab.aiter.modules import import_part, import_parts, load_file, load_part
+from mxfp4lab.aiter.prebuilt import (
     ASM_PARAMETERS,
     GemmChoice,
     aiter_choice,
@@ -18,7 +17,8 @@ from mxfp4lab.oracle.prebuilt import (
     padded_rows,
     prebuilt_kernels,
 )
-from mxfp4lab.oracle.verdict import judge, require_usable
+from mxfp4lab.aiter.verdict import judge, require_usable
+from mxfp4lab.formats import quantize_mxfp4
 from mxfp4lab.shapes import Shape
 
 BOOM = "raise RuntimeError('an initialiser ran')\n"

@@ -16,17 +16,18 @@ import triton
 import triton.language as tl
 from toolchain_kernels import copy_doubled, double
 
-from mxfp4lab.gfx950 import count_plan, emulate_plan
+from mxfp4lab.emulate import count_plan, emulate_plan
+from mxfp4lab.gfx950 import CompileError, compile_plan
+from mxfp4lab.gfx950.toolchain import compile as compiling
+from mxfp4lab.gfx950.toolchain import diagnostics
 from mxfp4lab.model import predict
 from mxfp4lab.notebook.isa_view import isa_view
 from mxfp4lab.notebook.submission import SubmissionRefused, submission
 from mxfp4lab.paths import REPO_ROOT
 from mxfp4lab.plan import build_plan
 from mxfp4lab.plan.own import own_launch, own_plan
-from mxfp4lab.problem import check_output, input_dict, reference_gemm
 from mxfp4lab.shapes import Shape
-from mxfp4lab.toolchain import CompileError, compile_plan, diagnostics
-from mxfp4lab.toolchain import compile as compiling
+from mxfp4lab.task import check_output, input_dict, reference_gemm
 
 NOTEBOOK = REPO_ROOT / "notebooks/06_your_kernel.ipynb"
 SHAPE = Shape(8, 64, 256)

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from mxfp4lab.aiter.install import AiterError, find_aiter
+from mxfp4lab.aiter.prebuilt import prebuilt_kernels
 from mxfp4lab.layouts import e8m0_unshuffle
-from mxfp4lab.oracle.install import AiterError, find_aiter
-from mxfp4lab.oracle.prebuilt import prebuilt_kernels
 from mxfp4lab.shapes import Shape
 from mxfp4lab.tours.padding import PADDINGS, pad_model, pad_plan, pad_prebuilt, short_scale_buffer, with_padding
 

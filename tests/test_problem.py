@@ -19,7 +19,8 @@ from mxfp4lab.exactness import (
 )
 from mxfp4lab.formats import decode_e2m1, dequantize_mxfp4, quantize_mxfp4, unpack_fp4
 from mxfp4lab.layouts import e8m0_unshuffle, shuffle_weight
-from mxfp4lab.problem import (
+from mxfp4lab.shapes import BENCHMARK_SHAPES, TEST_SHAPES, Shape
+from mxfp4lab.task import (
     INPUT_NAMES,
     check_output,
     generate_input,
@@ -28,7 +29,6 @@ from mxfp4lab.problem import (
     reference_gemm,
     reference_output,
 )
-from mxfp4lab.shapes import BENCHMARK_SHAPES, TEST_SHAPES, Shape
 
 BF16 = torch.bfloat16
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from mxfp4lab.aiter.verdict import ISSUE_974
 from mxfp4lab.formats import decode_e2m1, quantize_mxfp4
-from mxfp4lab.oracle.verdict import ISSUE_974
 from mxfp4lab.tours.answerers import ml_dtypes_answerer, torch_answerer, torchao_answerer
 from mxfp4lab.tours.proof import REACHABLE_EXPONENTS, bf16_anchor, bf16_sweep, binade_sweep, compare, golden_sweep
 from mxfp4lab.tours.steps import element_steps, packed_bytes, scale_step

@@ -10,9 +10,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import create_function_from_signature
 
-from mxfp4lab import toolchain
-from mxfp4lab.toolchain import CompileError, compile_kernel, occupancy
-from mxfp4lab.toolchain.specialize import Pointer, specialize
+from mxfp4lab.gfx950 import CompileError, compile_kernel, occupancy, toolchain
+from mxfp4lab.gfx950.toolchain.specialize import Pointer, specialize
 
 TARGETS = {"gfx950": GPUTarget("hip", "gfx950", 64), "sm_90": GPUTarget("cuda", 90, 32)}
 DOT = {
@@ -92,7 +91,7 @@ def test_arguments_are_specialised_as_the_jit_does(arch, n, m, f, flag, h, w, te
     names = list(arguments)
     assert ours.signature == signature
     assert ours.constants == {names[path[0]]: value for path, value in constants.items()}
-    from mxfp4lab.toolchain.specialize import source_attributes
+    from mxfp4lab.gfx950 import source_attributes
 
     theirs = {path: value for path, value in attributes.items() if value}
     assert source_attributes(kernels.every_kind, ours.attributes) == theirs

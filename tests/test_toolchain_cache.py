@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import toolchain_kernels as kernels
 
-from mxfp4lab.toolchain import cache, compile_kernel
-from mxfp4lab.toolchain.errors import CompileError
+from mxfp4lab.gfx950 import CompileError, compile_kernel
+from mxfp4lab.gfx950.toolchain import cache
 
 REQUEST = {
     "jit_fn": kernels.copy_doubled,
@@ -95,7 +95,7 @@ def test_an_edit_of_a_helper_compiles_again(tmp_path):
 
 def test_another_toolchain_compiles_again(monkeypatch):
     compile_kernel(**REQUEST)
-    from mxfp4lab.toolchain import compile as compiling
+    from mxfp4lab.gfx950.toolchain import compile as compiling
 
     monkeypatch.setattr(compiling, "toolchain_versions", lambda: {"triton": "0.0"})
     assert not compile_kernel(**REQUEST).from_cache
@@ -182,7 +182,7 @@ import resource, sys
 sys.path[:0] = [{str(here)!r}, {str(here.parent)!r}]
 import toolchain_kernels as kernels
 from test_toolchain_parallel import plan
-from mxfp4lab.toolchain import CompileError, compile_kernel, compile_many
+from mxfp4lab.gfx950 import CompileError, compile_kernel, compile_many
 resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
 try:
     compile_kernel(kernels.copy_doubled, {{"x": "*fp32", "y": "*fp32", "n": "i32"}}, {{"BLOCK": 256}})

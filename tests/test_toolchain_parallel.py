@@ -10,10 +10,9 @@ from types import SimpleNamespace
 import pytest
 import toolchain_kernels as kernels
 
+from mxfp4lab.gfx950 import compile_many, compile_plan, launch_job, plan_hash
+from mxfp4lab.gfx950.toolchain.worker import NotPortableError, encode_job
 from mxfp4lab.plan import Buffer, Ref, TritonLaunch
-from mxfp4lab.toolchain import compile_many, compile_plan, plan_hash
-from mxfp4lab.toolchain.compile import launch_job
-from mxfp4lab.toolchain.worker import NotPortableError, encode_job
 
 USER_KERNELS = """
 import os, sys, time
@@ -126,7 +125,7 @@ def test_workers_do_not_need_a_guarded_main(tmp_path):
     script.write_text(
         f"import sys; sys.path[:0] = {folders}\n"
         "from test_toolchain_parallel import plan, outcome\n"
-        "from mxfp4lab.toolchain import compile_many\n"
+        "from mxfp4lab.gfx950 import compile_many\n"
         "print(outcome(compile_many([plan(64), plan(128)], workers=2)))\n"
     )
     run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, cwd=tmp_path)

@@ -20,11 +20,10 @@ from tune_fakes import SMALL, FakeGpu, Kernel, Tools, identities, search
 
 from mxfp4lab import records, tune
 from mxfp4lab.config import DEFAULTS, GemmConfig, config_errors
-from mxfp4lab.gfx950 import OutOfBounds
+from mxfp4lab.gfx950 import CompileError, OutOfBounds
 from mxfp4lab.plan import VARIANTS, known_configs
 from mxfp4lab.records import Counts, Status
 from mxfp4lab.shapes import TASK_SHAPES, Shape
-from mxfp4lab.toolchain import CompileError
 from mxfp4lab.tune.funnel import stage_words
 from mxfp4lab.tune.pick import resources_in_words
 from mxfp4lab.tune.screens import kernel_facts, main_kernel, screen

@@ -30,7 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tune": ("mxfp4lab.cli.tune", "search the configs of a shape; resumes what earlier runs did"),
     "sweep": ("mxfp4lab.cli.sweep", "search several shapes at once, over all GPUs of this machine or of a Ray cluster"),
     "export": ("mxfp4lab.export.command", "write a submission file from an executed notebook, a run or a config"),
-    "check": ("mxfp4lab.harness.check", "run any submission file under the task's protocol"),
+    "check": ("mxfp4lab.check.check", "run any submission file under the task's protocol"),
     "model": ("mxfp4lab.cli.model", "how good the time model is; --refit fits it again from the published rows"),
     "counters": ("mxfp4lab.cli.counters", "set a profiler's counters beside emulated counts"),
 }
@@ -104,7 +104,7 @@ def _overview() -> _Parser:
 
 def _was_tried(error: BaseException) -> bool:
     """Whether the request was sound and the compiler refused the kernel; a compile error's kind says so."""
-    errors = sys.modules.get("mxfp4lab.toolchain.errors")
+    errors = sys.modules.get("mxfp4lab.gfx950.toolchain.errors")
     return errors is not None and isinstance(error, errors.CompileError) and error.kind not in ("request", "machine")
 
 

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     with quiet_stdout(args.json):
         plan = plan_from(args, args.arch)
-        from mxfp4lab.toolchain import compile_plan, current_knobs, plan_hash, toolchain_versions
+        from mxfp4lab.gfx950 import compile_plan, current_knobs, plan_hash, toolchain_versions
 
         compiled = compile_plan(plan)
         kernels = [_kernel(kernel, args.asm) for kernel in compiled.kernels]

@@ -33,10 +33,10 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _emulate(plan: Any, seed: int) -> dict[str, Any]:
+    from mxfp4lab.emulate import emulate_plan
     from mxfp4lab.exactness import FP32_BITS, input_sum_bits
-    from mxfp4lab.gfx950 import EmulationError, emulate_plan
-    from mxfp4lab.problem import INPUT_NAMES, check_output, generate_input, reference_output
-    from mxfp4lab.toolchain import compile_plan
+    from mxfp4lab.gfx950 import EmulationError, compile_plan
+    from mxfp4lab.task import INPUT_NAMES, check_output, generate_input, reference_output
 
     compiled = compile_plan(plan)
     inputs = generate_input(plan.shape, seed)

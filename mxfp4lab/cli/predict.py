@@ -22,9 +22,9 @@ def main(args: argparse.Namespace) -> int:
         raise ValueError(f"regime={args.regime!r}; allowed: {', '.join(REGIMES)}")
     with quiet_stdout(args.json):
         plan = plan_from(args)
-        from mxfp4lab.gfx950 import count_plan
+        from mxfp4lab.emulate import count_plan
+        from mxfp4lab.gfx950 import compile_plan
         from mxfp4lab.model import predict_counts
-        from mxfp4lab.toolchain import compile_plan
 
         counts = count_plan(compile_plan(plan))
         prediction = predict_counts(counts, plan.shape, args.regime)

@@ -14,9 +14,9 @@ from mxfp4lab.config import GemmConfig, config_errors
 from mxfp4lab.export.lint import lint_source
 from mxfp4lab.export.recipe import PROBE_SHAPES, Pick, build_recipe
 from mxfp4lab.export.render import render
+from mxfp4lab.gfx950 import CompileError, compile_plan
 from mxfp4lab.plan import VARIANTS, build_plan, default_config
 from mxfp4lab.shapes import Shape, parse_shape
-from mxfp4lab.toolchain import CompileError, compile_plan
 
 MAX_CANDIDATES = 16
 DEMANDING_SHAPES = (Shape(8, 2112, 7168), Shape(33, 160, 192), Shape(16, 512, 16384))

@@ -1,28 +1,36 @@
-"""The emulator: executes gfx950 machine code on numpy, all waves of a launch in lockstep.
+"""A gfx950 machine that knows nothing of GEMMs: compile offline, read, execute, check.
 
-Data flows one way here too: `state` (registers) and `memory` (buffers, the one hook); `operands` and `crosslane` fetch;
-`floats` and `convert` compute; `valu`, `packed`, `wide`, `lanes`, `salu`, `smem`, `vmem`, `atomics`, `scratch`, `lds`
-and `mfma` say what each instruction means; `decode` turns a program into closures; `executor` runs the waves of a set
-of workgroups; `checks`, `counts`, `races`, `clocks`, `order`, `poison` and `taint` look on; `runs` launches a kernel,
-`plans` a plan.
+`isa` is machine code as data (instruction form, readers, static checks), `toolchain` the offline compiler, `machine`
+the emulator. Names are imported when they are asked for: a command line answers `--help` without loading any of them.
 """
 
-from mxfp4lab.gfx950.arguments import Pointer
-from mxfp4lab.gfx950.errors import (
-    BarrierMismatch,
-    Deadlock,
-    EmulationError,
-    LdsOutOfRange,
-    OutOfBounds,
-    UnknownInstruction,
-)
-from mxfp4lab.gfx950.memory import Access, Memory
-from mxfp4lab.gfx950.plans import Emulation, count_plan, emulate_plan
-from mxfp4lab.gfx950.runs import RunResult, launch, run
-from mxfp4lab.toolchain.codeobject import load_code_object
+from __future__ import annotations
 
-__all__ = [
-    "Access", "BarrierMismatch", "Deadlock", "Emulation", "EmulationError",
-    "LdsOutOfRange", "Memory", "OutOfBounds", "Pointer", "RunResult",
-    "UnknownInstruction", "count_plan", "emulate_plan", "launch", "load_code_object", "run",
-]  # fmt: skip
+import importlib
+from typing import Any
+
+_WHERE = {
+    "isa": "CLASSES Hazard Instruction IsaError KernelArg KernelDescriptor Operand Program build_descriptor classify "
+    "find_hazards parse_amdgcn read_code_object",
+    "isa.codeobject": "open_code_object",
+    "isa.waits": "ROUND_TRIP_CYCLES exposed_waits",
+    "toolchain": "KNOBS CompileError Compiled CompiledPlan KernelJob PlanResult Resources compile_job compile_jobs "
+    "compile_kernel compile_launch compile_many compile_plan current_knobs launch_job load_code_object make_job "
+    "occupancy plan_hash toolchain_versions",
+    "toolchain.codeobject": "load_launch",
+    "toolchain.compile": "gpu_target source_class unwrap",
+    "toolchain.specialize": "source_attributes",
+    "machine.arguments": "Pointer",
+    "machine.errors": "BarrierMismatch Deadlock EmulationError LdsOutOfRange OutOfBounds UnknownInstruction",
+    "machine.memory": "Access Memory",
+    "machine.runs": "RunResult launch run",
+}
+_MODULES = {name: module for module, names in _WHERE.items() for name in names.split()}
+__all__ = sorted(_MODULES)
+
+
+def __getattr__(name: str) -> Any:
+    """Import the part that defines a public name."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -12,9 +12,9 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mxfp4lab.aiter.install import AiterInstall
+from mxfp4lab.aiter.modules import load_file
 from mxfp4lab.layouts import e8m0_shuffle, e8m0_unshuffle
-from mxfp4lab.oracle.install import AiterInstall
-from mxfp4lab.oracle.modules import load_file
 from mxfp4lab.shapes import Shape
 
 SHIPPED_FOR = "MI350X"

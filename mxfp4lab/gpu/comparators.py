@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mxfp4lab.aiter.install import find_aiter
 from mxfp4lab.gpu import aiter_kernels
 from mxfp4lab.layouts import e8m0_unshuffle
-from mxfp4lab.oracle.install import find_aiter
 from mxfp4lab.shapes import Shape
 
 
@@ -114,7 +114,7 @@ def _elsewhere(make: Callable[..., tuple[str, Callable[[], Any]]]) -> Callable[.
 def _aiter_reference(shape: Shape, inputs: Mapping[str, Any]) -> Comparator:
     import torch
 
-    from mxfp4lab.oracle.modules import import_parts
+    from mxfp4lab.aiter.modules import import_parts
 
     roles = ("dynamic_mxfp4_quant", "e8m0_shuffle", "gemm_a4w4")
     parts, lacking = import_parts(find_aiter(), roles)

@@ -182,14 +182,14 @@ def report(path: Path | str, plan: Any = None) -> CounterReport:
     kernels = read_counters(path)
     if plan is None:
         return CounterReport(tuple(kernels))
-    from mxfp4lab.toolchain import compile_plan
+    from mxfp4lab.gfx950 import compile_plan
 
     tool = kernels[0].tool if kernels else ""
     if (tool == "ncu") != plan.arch.startswith("sm_"):
         raise ValueError(f"{path} was written by {tool}, and the plan is for {plan.arch}: they do not belong together")
     compiled = compile_plan(plan)
     if tool == "rocprofv3":
-        from mxfp4lab.gfx950 import count_plan
+        from mxfp4lab.emulate import count_plan
 
         return CounterReport(tuple(kernels), tuple(beside_emulation(kernels, count_plan(compiled))))
     return CounterReport(tuple(kernels), tuple(beside_compiled(kernels, _expected(compiled))))

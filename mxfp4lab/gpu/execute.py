@@ -14,10 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from mxfp4lab.gfx950 import Compiled, compile_launch, gpu_target, launch_job, source_attributes, source_class, unwrap
 from mxfp4lab.plan import Plan, Ref
-from mxfp4lab.toolchain import Compiled, compile_launch, launch_job
-from mxfp4lab.toolchain.compile import gpu_target, source_class, unwrap
-from mxfp4lab.toolchain.specialize import source_attributes
 
 LAUNCH_MODES = ("direct", "jit")
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mxfp4lab.config import GemmConfig
+from mxfp4lab.gfx950 import CompileError
 from mxfp4lab.gpu.clocks import read_clocks
 from mxfp4lab.gpu.timing import (
     REGIMES,
@@ -25,7 +26,6 @@ from mxfp4lab.gpu.timing import (
 )
 from mxfp4lab.plan import Plan, build_plan
 from mxfp4lab.shapes import Shape, parse_shape
-from mxfp4lab.toolchain import CompileError
 
 IDENTICAL_WHERE_INEXACT = 0.999
 """Share of identical bf16 to ask for where fp32 sums round, so that their order shows; 1.0 where they are exact."""
@@ -178,7 +178,7 @@ def _bench_for(shape: Shape, seed: int) -> Bench:
     if bench is None:
         from mxfp4lab.gpu.device import TorchDevice
         from mxfp4lab.gpu.execute import on_device
-        from mxfp4lab.problem import input_dict
+        from mxfp4lab.task import input_dict
 
         device = next((other.device for other in _benches.values()), None) or TorchDevice(0)
         inputs = on_device(input_dict(shape, seed))
@@ -193,7 +193,7 @@ def _bench_for(shape: Shape, seed: int) -> Bench:
 def _judgement(inputs: dict[str, Any]) -> tuple[Any, float]:
     """The reference C, and the share of identical bf16 that is asked for."""
     from mxfp4lab.exactness import input_sum_bits
-    from mxfp4lab.problem import reference_output
+    from mxfp4lab.task import reference_output
 
     data = tuple(inputs.values())
     return reference_output(data), 1.0 if float(input_sum_bits(data)) <= 24 else IDENTICAL_WHERE_INEXACT
@@ -228,14 +228,14 @@ def _check(call: Callable[[], Any], bench: Bench) -> dict[str, Any]:
     share = _identical(c, bench)
     if share >= bench.needed:
         return {"status": "ok", "reason": "", "verified": "gpu", "bf16_identical": share}
-    from mxfp4lab.problem import check_output
+    from mxfp4lab.task import check_output
 
     said = check_output(c, bench.reference).message
     return {"status": "incorrect", "reason": said, "verified": "gpu", "bf16_identical": share}
 
 
 def _identical(c: Any, bench: Bench) -> float:
-    from mxfp4lab.problem import check_output
+    from mxfp4lab.task import check_output
 
     return check_output(c, bench.reference).bf16_identical_fraction
 

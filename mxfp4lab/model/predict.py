@@ -219,6 +219,6 @@ def predict(plan: Any, arch: str = "gfx950", regime: str = "harness") -> Predict
     """
     if arch != "gfx950":
         raise ValueError(f"arch={arch!r}: the model knows MI355X alone; allowed: 'gfx950'")
-    from mxfp4lab.gfx950 import count_plan
+    from mxfp4lab.emulate import count_plan
 
     return predict_counts(count_plan(plan), regime=regime)

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from mxfp4lab.isa.waits import ROUND_TRIP_CYCLES
+from mxfp4lab.gfx950 import ROUND_TRIP_CYCLES
 from mxfp4lab.paths import data_path
 from mxfp4lab.records import Counts, LaunchCounts
 from mxfp4lab.shapes import Shape

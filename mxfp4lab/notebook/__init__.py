@@ -141,7 +141,7 @@ def _device() -> str:
 
 
 def _environment(device: str) -> dict[str, Any]:
+    from mxfp4lab.gfx950 import current_knobs
     from mxfp4lab.records import environment
-    from mxfp4lab.toolchain.knobs import current_knobs
 
     return environment(device, current_knobs())

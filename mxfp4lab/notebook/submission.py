@@ -74,9 +74,9 @@ def submission(line: str, cell: str) -> SubmissionCard:
 def _submission(line: str, cell: str) -> SubmissionCard:
     from IPython import get_ipython
 
+    from mxfp4lab.check import check_submission
     from mxfp4lab.export.cell import submission_from_cell
     from mxfp4lab.export.lint import lint_source
-    from mxfp4lab.harness import check_submission
 
     options = _options(line)
     path = REPO_ROOT / options.path  # a relative path starts there, as every folder parameter's; an absolute one stays

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from mxfp4lab.formats import SCALE_MODES, decode_e8m0, quantize_mxfp4
-from mxfp4lab.problem import OutputCheck
+from mxfp4lab.task import OutputCheck
 from mxfp4lab.tours.lanes import MFMA_FORMS, bytes_per_mfma, scale_uses
 from mxfp4lab.tours.padding import PaddingResult
 from mxfp4lab.tours.proof import Comparison, Difference

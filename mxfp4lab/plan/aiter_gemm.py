@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mxfp4lab.oracle.install import AiterError, AiterInstall, find_aiter
-from mxfp4lab.oracle.prebuilt import (
+from mxfp4lab.aiter.install import AiterError, AiterInstall, find_aiter
+from mxfp4lab.aiter.prebuilt import (
     K_PER_SPLIT,
     MI355X_CUS,
     OUTPUT_ROW_PAD,

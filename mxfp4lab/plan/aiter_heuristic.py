@@ -12,8 +12,8 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Sequence
 
-from mxfp4lab.oracle.install import AiterError, AiterInstall
-from mxfp4lab.oracle.prebuilt import MI355X_CUS, PrebuiltKernel
+from mxfp4lab.aiter.install import AiterError, AiterInstall
+from mxfp4lab.aiter.prebuilt import MI355X_CUS, PrebuiltKernel
 from mxfp4lab.shapes import Shape
 
 _MASK = (1 << 64) - 1

@@ -65,7 +65,7 @@ def own_launch(kernel: Any, grid: int | Sequence[int], /, **arguments: Any) -> T
     Raises:
         ValueError: a parameter that is missing or unknown, a grid that is none, or no Triton kernel.
     """
-    from mxfp4lab.toolchain.compile import unwrap
+    from mxfp4lab.gfx950 import unwrap
 
     kernel = unwrap(kernel)
     label = kernel.fn.__name__

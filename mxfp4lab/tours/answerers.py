@@ -106,9 +106,8 @@ def kernel_answerer(convert: str) -> Answerer:
     Args:
         convert: "sw_aiter", "sw_bits", "hw_f32" or "hw_bf16" (bf16 blocks only).
     """
-    from mxfp4lab.gfx950 import run
+    from mxfp4lab.gfx950 import compile_kernel, run
     from mxfp4lab.kernels.quantize import quantize_rows
-    from mxfp4lab.toolchain import compile_kernel
 
     def answer(x: torch.Tensor) -> Answer:
         _check_convert(convert, x)
@@ -153,8 +152,8 @@ def gpu_answerers(install: Any = None) -> dict[str, Answerer]:
     converts = SOFTWARE_CONVERTS + (HARDWARE_CONVERTS if amd else ())
     found = {f"{convert} on {device}": gpu_kernel_answerer(convert) for convert in converts}
     if install is not None:
-        from mxfp4lab.oracle.install import AiterError
-        from mxfp4lab.oracle.quantizer import gpu_quantizer
+        from mxfp4lab.aiter.install import AiterError
+        from mxfp4lab.aiter.quantizer import gpu_quantizer
 
         with contextlib.suppress(AiterError):  # aiter does not import on this machine: one row less
             found[f"aiter on {device}"] = _from_quantizer(gpu_quantizer(install))
@@ -163,7 +162,7 @@ def gpu_answerers(install: Any = None) -> dict[str, Answerer]:
 
 def aiter_answerer(install: Any, dtype: torch.dtype = torch.float32) -> Answerer:
     """An installed aiter's `_mxfp4_quant_op` as gfx950 machine code, executed by the emulator."""
-    from mxfp4lab.oracle.quantizer import emulated_quantizer
+    from mxfp4lab.aiter.quantizer import emulated_quantizer
 
     return _from_quantizer(emulated_quantizer(install, dtype))
 

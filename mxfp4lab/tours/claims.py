@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
+from mxfp4lab.aiter.install import AiterError
 from mxfp4lab.formats import BLOCK, cvt_scalef32_pk_fp4_f32, decode_e8m0, quantize_mxfp4
-from mxfp4lab.oracle.install import AiterError
 from mxfp4lab.paths import REPO_ROOT
 from mxfp4lab.shapes import Shape
 from mxfp4lab.tours.padding import pad_model, pad_prebuilt, short_scale_buffer
@@ -84,8 +84,7 @@ def interpreter_answers() -> dict[str, list[float]]:
 
 def compiled_answers() -> dict[str, list[float]]:
     """What the same kernel gives as gfx950 machine code, executed by the emulator."""
-    from mxfp4lab.gfx950 import run
-    from mxfp4lab.toolchain import compile_kernel
+    from mxfp4lab.gfx950 import compile_kernel, run
     from mxfp4lab.tours.interpreter_probe import VALUES, probe
 
     kernel = compile_kernel(
@@ -120,7 +119,7 @@ def nvidia_claim(install: Any) -> Claim:
     Raises:
         AiterError: if its kernel does not compile.
     """
-    from mxfp4lab.oracle.quantizer import compile_quantizer
+    from mxfp4lab.aiter.quantizer import compile_quantizer
 
     ptx = compile_quantizer(install, arch="sm_90").asm
     found = sorted(set(re.findall(r"cvt\.rzi(?:\.sat)?\.(?:u8|u16|u32|s8|s16|s32)\.f32", ptx)))

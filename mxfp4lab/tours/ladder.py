@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from mxfp4lab.config import GemmConfig, config_errors
-from mxfp4lab.gfx950 import count_plan
+from mxfp4lab.emulate import count_plan
+from mxfp4lab.gfx950 import compile_plan
 from mxfp4lab.model import Prediction, predict_counts
 from mxfp4lab.plan import VARIANTS, build_plan, default_config
 from mxfp4lab.records import Counts, LaunchCounts
 from mxfp4lab.shapes import Shape
-from mxfp4lab.toolchain import compile_plan
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mxfp4lab.isa import classify
+from mxfp4lab.gfx950 import classify
 
 
 @dataclass(frozen=True)

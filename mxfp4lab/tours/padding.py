@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
+from mxfp4lab.aiter.install import AiterError
 from mxfp4lab.formats import BLOCK, quantize_mxfp4
 from mxfp4lab.layouts import e8m0_shuffle, e8m0_unshuffle, unshuffle_weight
-from mxfp4lab.oracle.install import AiterError
-from mxfp4lab.problem import INPUT_NAMES, check_output, generate_input, matmul_dequantized, reference_output
 from mxfp4lab.shapes import Shape
+from mxfp4lab.task import INPUT_NAMES, check_output, generate_input, matmul_dequantized, reference_output
 
 PADDINGS = ("0", "127", "random", "255 (NaN)")
 
@@ -115,10 +115,10 @@ def short_scale_buffer(
 
 def _run_prebuilt(shape: Shape, inputs: dict[str, torch.Tensor], kernel: str, install: Any) -> tuple[str, Any]:
     from mxfp4lab.config import GemmConfig
-    from mxfp4lab.gfx950 import emulate_plan
+    from mxfp4lab.emulate import emulate_plan
+    from mxfp4lab.gfx950 import CompileError, compile_plan
     from mxfp4lab.plan import Buffer, Plan
     from mxfp4lab.plan.aiter_gemm import choose_gemm, gemm_launch, output_rows
-    from mxfp4lab.toolchain import CompileError, compile_plan
 
     choice = choose_gemm(shape, kernel, install=install)
     names = ("a_q", "b_shuffle", "a_scale_sh", "b_scale_sh")
@@ -165,7 +165,7 @@ def _running_on(matrix: torch.Tensor, rows: int, k_bytes: int, whole: int) -> to
 
 def pad_plan(variant: str, shape: Shape, padding: str, seed: int = 0) -> PaddingResult:
     """One of this project's variants on the emulator, B's scales padded with the given bytes."""
-    from mxfp4lab.gfx950 import emulate_plan
+    from mxfp4lab.emulate import emulate_plan
     from mxfp4lab.plan import build_plan, default_config
 
     inputs, reference, padded = _inputs(shape, padding, seed)

@@ -20,8 +20,8 @@ from mxfp4lab.layouts import (
     weight_offset,
     weight_position,
 )
-from mxfp4lab.problem import check_output, generate_input, matmul_dequantized, reference_output
 from mxfp4lab.shapes import Shape
+from mxfp4lab.task import check_output, generate_input, matmul_dequantized, reference_output
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mxfp4lab.config import GemmConfig
-from mxfp4lab.gfx950 import count_plan
+from mxfp4lab.emulate import count_plan
+from mxfp4lab.gfx950 import compile_many, compile_plan
 from mxfp4lab.model import predict_counts
 from mxfp4lab.paths import REPO_ROOT, data_path
 from mxfp4lab.plan import VARIANTS, build_plan, default_config, known_configs
 from mxfp4lab.shapes import Shape, parse_shape
-from mxfp4lab.toolchain import compile_many, compile_plan
 from mxfp4lab.tours.ladder import Measured, Step, measure
 from mxfp4lab.tours.listing import Line, by_source, lines_of
 
@@ -268,9 +268,8 @@ def group_wrap() -> list[list[Any]]:
     """(shape, wrap, bytes read past the end of B, first finding) for both ways to wrap, on the emulator."""
     import numpy as np
 
-    from mxfp4lab.gfx950 import run
+    from mxfp4lab.gfx950 import compile_kernel, run
     from mxfp4lab.kernels.wrong_wrap import sum_of_tile_bytes
-    from mxfp4lab.toolchain import compile_kernel
 
     rows = []
     for text in ("16x2112x7168", "256x2880x512"):
@@ -311,7 +310,7 @@ def own_kernels_stay_inside(shapes: Iterable[str]) -> int:
     """Run the fused and the sliced kernel whole on the emulator, which raises on any access outside; launches run."""
     import torch
 
-    from mxfp4lab.gfx950 import emulate_plan
+    from mxfp4lab.emulate import emulate_plan
 
     dtypes = {"bf16": torch.bfloat16, "u8": torch.uint8}
     launches = 0

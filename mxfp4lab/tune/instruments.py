@@ -53,9 +53,9 @@ class Instruments:
 
 def real_instruments() -> Instruments:
     """The toolchain, the gfx950 emulator and the time model."""
-    from mxfp4lab.gfx950 import count_plan
+    from mxfp4lab.emulate import count_plan
+    from mxfp4lab.gfx950 import compile_many, current_knobs, toolchain_versions
     from mxfp4lab.model import predict_counts, stored_model
-    from mxfp4lab.toolchain import compile_many, current_knobs, toolchain_versions
 
     return Instruments(
         compile_many=lambda plans, workers: compile_many(plans, workers),
@@ -81,8 +81,9 @@ class Verifier:
         self._needed = 1.0
 
     def __call__(self, compiled: Any, seed: int) -> Check:
-        from mxfp4lab.gfx950 import EmulationError, OutOfBounds, emulate_plan
-        from mxfp4lab.problem import check_output
+        from mxfp4lab.emulate import emulate_plan
+        from mxfp4lab.gfx950 import EmulationError, OutOfBounds
+        from mxfp4lab.task import check_output
 
         self._prepare(compiled.plan.shape, seed)
         inputs = {name: tensor.clone() for name, tensor in self._inputs.items()}
@@ -108,7 +109,7 @@ class Verifier:
         if self._key == (shape, seed):
             return
         from mxfp4lab.exactness import FP32_BITS, input_sum_bits
-        from mxfp4lab.problem import INPUT_NAMES, generate_input, reference_output
+        from mxfp4lab.task import INPUT_NAMES, generate_input, reference_output
 
         data = generate_input(shape, seed)
         self._inputs = dict(zip(INPUT_NAMES, data, strict=True))

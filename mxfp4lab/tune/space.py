@@ -18,9 +18,9 @@ from mxfp4lab.config import (
     resolved_a_mode,
     runs_on,
 )
+from mxfp4lab.gfx950 import plan_hash
 from mxfp4lab.plan import VARIANTS, Plan, build_plan, known_configs
 from mxfp4lab.shapes import Shape
-from mxfp4lab.toolchain import plan_hash
 from mxfp4lab.tune.prior import prior_us
 from mxfp4lab.tune.product import tile_product
 

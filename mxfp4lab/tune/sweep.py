@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from mxfp4lab.gfx950 import CompileError, compile_many, current_knobs, toolchain_versions
 from mxfp4lab.gpu.executors import COMPARE, COMPARE_TIMEOUT_S, MEASURE
 from mxfp4lab.gpu.pools import Pool, Task
 from mxfp4lab.gpu.worker import Outcome
@@ -29,7 +30,6 @@ from mxfp4lab.records import (
     write_run_json,
 )
 from mxfp4lab.shapes import Shape, parse_shape, task_seed
-from mxfp4lab.toolchain import CompileError, compile_many, current_knobs, toolchain_versions
 from mxfp4lab.tune.screens import Facts, kernel_facts
 from mxfp4lab.tune.space import Candidate, enumerate_space, searchable_variants
 
@@ -114,10 +114,10 @@ def sweep(
 def predict_trial(variant: str, config: dict[str, Any], shape: str) -> dict[str, Any]:
     """A trial without a GPU: compile for gfx950, count by emulation, predict. Runs in a worker."""
     from mxfp4lab.config import GemmConfig
-    from mxfp4lab.gfx950 import count_plan
+    from mxfp4lab.emulate import count_plan
+    from mxfp4lab.gfx950 import CompileError, compile_plan
     from mxfp4lab.model import predict_counts
     from mxfp4lab.plan import build_plan
-    from mxfp4lab.toolchain import CompileError, compile_plan
 
     try:
         counts = count_plan(compile_plan(build_plan(variant, GemmConfig.from_dict(config), shape)))

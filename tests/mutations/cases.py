@@ -16,8 +16,8 @@ from mxfp4lab.config import GemmConfig
 from mxfp4lab.formats import quantize_mxfp4
 from mxfp4lab.layouts import e8m0_shuffle, shuffle_weight
 from mxfp4lab.plan import Plan, build_plan
-from mxfp4lab.problem import INPUT_NAMES, generate_input, reference_gemm
 from mxfp4lab.shapes import Shape
+from mxfp4lab.task import INPUT_NAMES, generate_input, reference_gemm
 
 SEED = 11
 TIES = (0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0)

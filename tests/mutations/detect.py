@@ -12,18 +12,18 @@ from typing import Any
 
 import torch
 
-from mxfp4lab.gfx950 import emulate_plan, runs
-from mxfp4lab.gfx950.errors import (
+from mxfp4lab.emulate import emulate_plan
+from mxfp4lab.gfx950 import (
     BarrierMismatch,
-    DataRace,
+    CompileError,
     EmulationError,
     LdsOutOfRange,
-    LdsRace,
     OutOfBounds,
-    UninitialisedRead,
+    compile_plan,
+    runs,
 )
-from mxfp4lab.problem import check_output
-from mxfp4lab.toolchain import CompileError, compile_plan
+from mxfp4lab.gfx950.machine.errors import DataRace, LdsRace, UninitialisedRead
+from mxfp4lab.task import check_output
 from mxfp4lab.tune.screens import DEFAULT_MAX_SPILLS, kernel_facts, screen
 from tests.mutations.cases import CASES, inputs_of
 from tests.mutations.fault import Mutation

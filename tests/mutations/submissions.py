@@ -6,10 +6,10 @@ import functools
 import tempfile
 from pathlib import Path
 
+from mxfp4lab.check import cases as case_lines
+from mxfp4lab.check import check_submission
 from mxfp4lab.config import GemmConfig
 from mxfp4lab.export import export_submission, lint_source
-from mxfp4lab.harness import cases as case_lines
-from mxfp4lab.harness import check_submission
 from mxfp4lab.shapes import Shape
 from tests.mutations.detect import Verdict
 from tests.mutations.fault import Mutation

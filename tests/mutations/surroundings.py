@@ -11,12 +11,9 @@ from typing import Any
 import numpy as np
 
 from mxfp4lab.config import GemmConfig
-from mxfp4lab.gfx950.arguments import Pointer
-from mxfp4lab.gfx950.memory import Memory
-from mxfp4lab.gfx950.runs import launch
+from mxfp4lab.gfx950 import Memory, Pointer, compile_launch, launch
 from mxfp4lab.plan import Buffer, Plan, Ref, build_plan
 from mxfp4lab.shapes import Shape
-from mxfp4lab.toolchain import compile_launch
 from tests.mutations.detect import Verdict, kind_of
 from tests.mutations.fault import Mutation
 
