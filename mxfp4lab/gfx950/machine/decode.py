@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from mxfp4lab.gfx950.machine import atomics, lds, mfma, packed, salu, scratch, smem, valu, vector, vmem, wide
 from mxfp4lab.gfx950.isa import Instruction, Program
+from mxfp4lab.gfx950.machine import atomics, lds, mfma, packed, salu, scratch, smem, valu, vector, vmem, wide
 from mxfp4lab.gfx950.machine.errors import UnknownInstruction
 from mxfp4lab.gfx950.machine.lanes import (
     build_permlane_swap,

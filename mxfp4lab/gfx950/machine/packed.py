@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mxfp4lab.gfx950.machine import convert, floats
 from mxfp4lab.gfx950.isa import Instruction
+from mxfp4lab.gfx950.machine import convert, floats
 from mxfp4lab.gfx950.machine.errors import UnknownInstruction
 from mxfp4lab.gfx950.machine.operands import constant_bits, slot
 from mxfp4lab.gfx950.machine.state import LANES, Group

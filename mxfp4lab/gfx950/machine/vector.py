@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mxfp4lab.gfx950.machine import floats
 from mxfp4lab.gfx950.isa import Instruction
+from mxfp4lab.gfx950.machine import floats
 from mxfp4lab.gfx950.machine.errors import UnknownInstruction
 from mxfp4lab.gfx950.machine.operands import DPP_CONTROLS, dpp_write_mask, slot, source
 from mxfp4lab.gfx950.machine.state import Group

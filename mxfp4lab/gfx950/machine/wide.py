@@ -6,8 +6,8 @@ import re
 
 import numpy as np
 
-from mxfp4lab.gfx950.machine import convert, floats
 from mxfp4lab.gfx950.isa import Instruction, Operand
+from mxfp4lab.gfx950.machine import convert, floats
 from mxfp4lab.gfx950.machine.errors import UnknownInstruction
 from mxfp4lab.gfx950.machine.operands import constant_bits, pair64, slot, source
 from mxfp4lab.gfx950.machine.state import LANES, Group, unpack_mask
