@@ -14,7 +14,8 @@ import torch
 
 from mxfp4lab.config import GemmConfig
 from mxfp4lab.emulate import count_plan, emulate_plan
-from mxfp4lab.gfx950 import compile_many, compile_plan, runs
+from mxfp4lab.gfx950 import compile_many, compile_plan
+from mxfp4lab.gfx950.machine import runs
 from mxfp4lab.plan import build_plan
 from mxfp4lab.records import find_trial_files, read_trials
 from mxfp4lab.shapes import Shape

@@ -20,8 +20,8 @@ from mxfp4lab.gfx950 import (
     LdsOutOfRange,
     OutOfBounds,
     compile_plan,
-    runs,
 )
+from mxfp4lab.gfx950.machine import runs
 from mxfp4lab.gfx950.machine.errors import DataRace, LdsRace, UninitialisedRead
 from mxfp4lab.task import check_output
 from mxfp4lab.tune.screens import DEFAULT_MAX_SPILLS, kernel_facts, screen
