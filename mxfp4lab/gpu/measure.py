@@ -192,8 +192,7 @@ def _bench_for(shape: Shape, seed: int) -> Bench:
 
 def _judgement(inputs: dict[str, Any]) -> tuple[Any, float]:
     """The reference C, and the share of identical bf16 that is asked for."""
-    from mxfp4lab.exactness import input_sum_bits
-    from mxfp4lab.task import reference_output
+    from mxfp4lab.task import input_sum_bits, reference_output
 
     data = tuple(inputs.values())
     return reference_output(data), 1.0 if float(input_sum_bits(data)) <= 24 else IDENTICAL_WHERE_INEXACT
