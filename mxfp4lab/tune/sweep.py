@@ -163,7 +163,7 @@ class _Sweep:
         settled = 0
         for done in self.pool.run_all(self._tasks(wanted, began)):
             candidate, facts = began[done.index]
-            trial = self._record(candidate, done.outcome, done.worker, done.attempt, facts)
+            trial = self._record(candidate, done.outcome, done.worker, 1, facts)
             settled += 1
             if progress is not None:
                 progress(settled, len(wanted), trial)
