@@ -298,9 +298,9 @@ def test_a_finalist_whose_c_is_wrong_has_no_time_and_no_place_in_the_verdict(mon
 
 def test_a_finalist_that_turns_wrong_while_it_is_timed_is_out_and_nobody_may_be_left(monkeypatch):
     judged = Judged(monkeypatch, ["right"])
-    calls = iter([judged.reference] * 12)
-    monkeypatch.setattr(measure, "PlanRunner",
-                        lambda plan: SimpleNamespace(bind=lambda inputs: lambda: next(calls, judged.reference + 1)))  # fmt: skip
+    right = iter([judged.reference] * 12)
+    runner = SimpleNamespace(bind=lambda inputs: lambda: next(right, judged.reference + 1))
+    monkeypatch.setattr(measure, "PlanRunner", lambda plan: runner)
     plans = [{"variant": "fused_rowmajor", "config": GemmConfig(convert="sw_bits").to_dict()}]
     said = measure.compare_plans(plans, str(SHAPE), "sm_90", 3, rule={"max_repeats": 10, "min_repeats": 10})
     assert said["verdict"] is None and said["timings"] == {}

@@ -47,6 +47,7 @@ class GpuExecutor:
 
     def __init__(self, worker: Worker, seed: int) -> None:
         self._worker, self._seed = worker, seed
+        self._first: dict[tuple[str, str, str], float] = {}
         try:
             self.device, self.arch = one_device({worker.name: worker.run(DESCRIBE)})
         except BaseException:
@@ -66,10 +67,12 @@ class GpuExecutor:
         outcome = self._worker.run(MEASURE, arguments, DEFAULT_TIMEOUT_S)
         if outcome.status != "ok":
             return {"status": outcome.status, "reason": outcome.reason, "regime": self.regime}
+        if outcome.value.get("latency_us") is not None:
+            self._first[_key(plan)] = outcome.value["latency_us"]
         return dict(outcome.value)
 
     def compare(self, plans: Sequence[Plan]) -> Comparison:
-        """Time finalists alternately; where that fails as a whole nobody is ahead, and the detail says why."""
+        """Time finalists alternately; if that fails as a whole, their first times stand and nothing is separate."""
         if not plans:
             raise ValueError("plans is empty; give at least one finalist")
         arguments = {
@@ -79,9 +82,15 @@ class GpuExecutor:
         outcome = self._worker.run(COMPARE, arguments, COMPARE_TIMEOUT_S)
         if outcome.status != "ok":
             failed = {"failed": f"{outcome.status}: {outcome.reason}"}
-            return Comparison((), False, (None,) * len(plans), failed)
+            latency = tuple(self._first.get(_key(plan)) for plan in plans)
+            known = [number for number, first in enumerate(latency) if first is not None]
+            return Comparison(tuple(sorted(known, key=lambda number: latency[number])), False, latency, failed)
         return comparison(outcome.value, len(plans))
 
     def close(self) -> None:
         """End the worker."""
         self._worker.close()
+
+
+def _key(plan: Plan) -> tuple[str, str, str]:
+    return plan.variant, plan.config.config_id, str(plan.shape)

@@ -1,9 +1,9 @@
 """How long a call takes on the GPU in the task's regime, and what may be called a winner.
 
 Regime ``leaderboard``. Per repeat: synchronize; overwrite the caches; record an event; call; record an event;
-synchronize. The overwrite is queued before the start event, so the GPU is still busy while the host issues the call, and
-host launch cost is hidden. Every call finds cold caches. Inputs stay from repeat to repeat, as in the task's benchmark
-mode.
+synchronize. The overwrite is queued before the start event, so the GPU is still busy while the host issues the call,
+and host launch cost is hidden. Every call finds cold caches. Inputs stay from repeat to repeat, as in the task's
+benchmark mode.
 
 The device is passed in, so everything here runs, and is tested, without a GPU.
 """
@@ -236,7 +236,8 @@ def verdict(timings: Mapping[str, Timing], simplicity: Callable[[str], Any]) -> 
         message = f"winner {order[0]}: p50 {best.p50_us:.2f} us, intervals separate"
         return Verdict("winner", tuple(order), message)
     chosen = min(tied, key=simplicity)
-    message = f"tie of {len(tied)} within p20..p80 of {order[0]} ({best.p50_us:.2f} us); {chosen} is preferred as the simplest"
+    within = f"within p20..p80 of {order[0]} ({best.p50_us:.2f} us)"
+    message = f"tie of {len(tied)} {within}; {chosen} is preferred as the simplest"
     others = [name for name in order if name != chosen]
     return Verdict("tie", (chosen, *sorted(others, key=lambda name: name not in tied)), message)
 

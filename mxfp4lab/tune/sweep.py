@@ -230,7 +230,7 @@ class _Sweep:
         if not self.pool.device:
             return Task(PREDICT, arguments)
         seed = task_seed(candidate.plan.shape) or 0
-        return Task(MEASURE, {**arguments, "arch": self.arch, "seed": seed, "regime": REGIME})
+        return Task(MEASURE, {**arguments, "arch": self.arch, "seed": seed})
 
     def _stub(self, candidate: Candidate) -> dict[str, Any]:
         gpu = bool(self.pool.device)
