@@ -91,7 +91,7 @@ def emulate_plan(
         workgroups: linear ids to run of every launch, or of the launches named by position; all by default.
         calls: how often the launches run in a row on the same workspaces, as repeated calls of a submission do.
         on_out_of_bounds: "raise" or "record" (see `Memory`).
-        modes: count, poison, races: as in `run`.
+        modes: count, races: as in `run`.
 
     Returns:
         The result; C of the last call.
@@ -272,7 +272,7 @@ def _padded(spec: Any) -> int:
 def _place(memory: Memory, spec: Any, inputs: Mapping[str, Any]) -> Buffer:
     if spec.role != "input":
         data = np.empty(spec.nbytes, np.uint8)
-        buffer = memory.add(spec.name, data, initialised=spec.fill is not None)
+        buffer = memory.add(spec.name, data)
         _fill(buffer.bytes, spec)
         return buffer
     if spec.name not in inputs:
