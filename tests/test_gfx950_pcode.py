@@ -100,7 +100,7 @@ def known(table) -> dict[str, list[tuple[str, str]]]:
 
 
 VECTOR = {name: code for name, code in known(vector.ROWS).items() if VECTOR_OK.match(name)}
-SCALAR = {name: code for name, code in known(scalar.ROWS).items() if not scalar.ROWS[name].results[0] == "ovfl"}
+SCALAR = {name: code for name, code in known(scalar.ROWS).items() if scalar.ROWS[name].results[0] != "ovfl"}
 
 
 def test_enough_of_the_pseudo_code_is_understood():

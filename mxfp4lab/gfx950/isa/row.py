@@ -49,6 +49,11 @@ class Row:
     does: Any
     clamps: bool = False
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Results, then sources."""
+        return self.results + self.sources
+
 
 @dataclass(frozen=True)
 class Move:
@@ -96,13 +101,6 @@ def make_row(signature: str, does: Any, clamps: bool = False) -> Row:
     return Row(tuple(results.split()), tuple(sources.split()), does, clamps)
 
 
-def has_operand(kind: str, instruction: Instruction) -> bool:
-    """Whether a kind stands for an operand in the assembly."""
-    if kind[0] == "?":
-        return kind[1] == "+" or bool(instruction.modifier("sc0", 0))
-    return kind not in IMPLICIT and kind[0] != "%"
-
-
 def places(instruction: Instruction, row: Row) -> tuple[list[int | None], list[int | None]]:
     """Positions of the operands of (results, sources); None for what is not in the assembly.
 
@@ -110,9 +108,13 @@ def places(instruction: Instruction, row: Row) -> tuple[list[int | None], list[i
         ValueError: the instruction has another number of operands.
     """
     at, found = 0, []
-    for kind in (*row.results, *row.sources):
-        found.append(at if has_operand(kind, instruction) else None)
-        at += found[-1] is not None
+    for kind in row.kinds:
+        if kind[0] == "?":
+            there = kind[1] == "+" or bool(instruction.modifier("sc0", 0))
+        else:
+            there = kind not in IMPLICIT and kind[0] != "%"
+        found.append(at if there else None)
+        at += there
     if at != len(instruction.operands):
         raise ValueError(f"{len(instruction.operands)} operands instead of {at}")
     return found[: len(row.results)], found[len(row.results) :]

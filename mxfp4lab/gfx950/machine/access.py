@@ -28,9 +28,8 @@ def build_move(instruction: Instruction, row: Row, decoder: Decoder) -> Step | N
     move: Move = row.does
     names = tuple(name for name, _ in move.accesses) if move.space == "lds" else ("offset",)
     buffered = ("offen", "lds") if move.space == "buffer" else ()
-    check_modifiers(instruction, (*names, *buffered, *(("glc",) if move.space == "scalar" else _CACHE)))
-    if move.space == "lds":
-        check_modifiers(instruction, names)
+    cache = {"scalar": ("glc",), "lds": ()}.get(move.space, _CACHE)
+    check_modifiers(instruction, (*names, *buffered, *cache))
     results, sources = places(instruction, row)
     at = dict(zip(row.sources, sources, strict=True))
     if move.space == "scalar":
@@ -58,8 +57,12 @@ def _offsets(instruction: Instruction, move: Move) -> list[int]:
 def _reach(instruction: Instruction, at: dict[str, int | None], move: Move, decoder: Decoder) -> Reach:
     if move.space == "lds":
         n = plane(instruction, at["at"], decoder)
-        return lambda g, offset, kind, words: _lds_parts(
-            g, instruction, g.U[n].astype(np.int64) + offset, move.nbytes, None if g.full else g.mask, kind, decoder, words)  # fmt: skip
+
+        def reach_lds(g: Group, offset: int, kind: str, words: np.ndarray | None) -> Parts:
+            address, on = g.U[n].astype(np.int64) + offset, None if g.full else g.mask
+            return _lds_parts(g, instruction, address, move.nbytes, on, kind, decoder, words)
+
+        return reach_lds
     if move.space == "scratch":
         return _scratch(instruction, at, move, decoder)
     address, limit = (_buffer if move.space == "buffer" else _global)(instruction, at, decoder)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -45,15 +46,15 @@ _SCALAR_STATE: dict[str, Source] = {
 }
 
 
-def check_modifiers(instruction: Instruction, allowed: tuple[str, ...] | set[str] = ()) -> None:
+def check_modifiers(instruction: Instruction, allowed: Collection[str] = ()) -> None:
     """Refuse a modifier that the instruction's meaning does not take into account.
 
     Raises:
         UnknownInstruction: naming the modifier.
     """
-    known = {*allowed, *_ENCODED.get(instruction.encoding, ())}
+    encoded = _ENCODED.get(instruction.encoding, ())
     for name, value in instruction.modifiers:
-        if name not in known and value != 0:
+        if name not in allowed and name not in encoded and value != 0:
             raise refuse(instruction, f"modifier {name}:{value}")
 
 
@@ -97,7 +98,8 @@ def build_alu(instruction: Instruction, row: Row, decoder: Decoder) -> Step:
     return run
 
 
-def _allowed(row: Row) -> set[str]:
+@cache
+def _allowed(row: Row) -> frozenset[str]:
     kinds = {kind.strip("+!") for kind in (*row.results, *row.sources)}
     allowed = {kind[1:] for kind in kinds if kind[0] == "%"}
     if row.clamps or row.results[0] == "f32":
@@ -106,7 +108,7 @@ def _allowed(row: Row) -> set[str]:
         allowed.add("op_sel")
     if any(kind[0] == "2" or kind == "mix" for kind in kinds):
         allowed.update(_SELECTIONS if "mix" not in kinds else _SELECTIONS[:2])
-    return allowed
+    return frozenset(allowed)
 
 
 def _one_result(instruction: Instruction, row: Row, at: int, fetch: list[Source], decoder: Decoder) -> Step:

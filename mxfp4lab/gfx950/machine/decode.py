@@ -129,7 +129,8 @@ def _decode_block(program: Program, block: Block, leaders: set[int], decoder: De
                 block.exit, block.condition = "branch", _condition(row.does, _STATE[row.sources[1]])
             break
         step = build_step(instruction, decoder)
-        sharing.written(roles(instruction)[0])
+        if sharing.live:
+            sharing.written(roles(instruction)[0])
         if decoder.wrap is not None:
             step = decoder.wrap(instruction, step)
         if step is not None:

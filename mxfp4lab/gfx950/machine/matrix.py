@@ -192,7 +192,7 @@ def _product(g: Group, a: Side, b: Side) -> np.ndarray:
     x, low_a, high_a, range_a = a(g)
     y, low_b, high_b, range_b = b(g)
     narrow = (a.kind == b.kind == "fp4" and range_a + range_b <= _EXACT_SPREAD and max(high_a, high_b) <= _MOST_SCALE
-              and 254 - 100 < low_a + low_b and high_a + high_b < 254 + 100)  # fmt: skip
+              and low_a + low_b > 254 - 100 and high_a + high_b < 254 + 100)  # fmt: skip
     if not narrow and not x.dtype == y.dtype == np.float64:
         x, y = a.wide(g), b.wide(g)
     return np.matmul(x, y.transpose(0, 2, 1))
@@ -205,7 +205,7 @@ class Sharing:
     """
 
     def __init__(self) -> None:
-        self._live: dict[tuple, tuple[Side, frozenset]] = {}
+        self.live: dict[tuple, tuple[Side, frozenset]] = {}
 
     def side(self, instruction: Instruction, which: int, new: Side) -> Side:
         """The side that an earlier instruction made of the same registers, or the new one."""
@@ -214,18 +214,18 @@ class Sharing:
             instruction.modifier(name, default)[which] for name, default in (("op_sel", (0, 0)), ("op_sel_hi", (1, 1)))
         )
         key = (*((o.kind, o.index, o.width, o.value) for o in operands), selected, new.rows, new.kind)
-        known = self._live.get(key)
+        known = self.live.get(key)
         if known is not None:
             known[0].uses += 1
             return known[0]
-        self._live[key] = new, _registers(operands)
+        self.live[key] = new, _registers(operands)
         return new
 
     def written(self, operands: Iterable[Operand]) -> None:
         """Forget what a write to registers changes."""
         changed = _registers(operands)
         if changed:
-            self._live = {key: entry for key, entry in self._live.items() if not entry[1] & changed}
+            self.live = {key: entry for key, entry in self.live.items() if not entry[1] & changed}
 
 
 def _registers(operands: Iterable[Operand]) -> frozenset:

@@ -177,8 +177,12 @@ def vector_source(instruction: Instruction, position: int, number: int, kind: st
     if operand.kind in ("vgpr", "agpr"):
         n = plane(instruction, position, decoder, signs=True)
         bank = BANKS.get(kind)
+        if plain and bank == "F":
+            return lambda g: g.F[n]
+        if plain and bank == "I":
+            return lambda g: g.I[n]
         if plain and bank:
-            return {"U": lambda g: g.U[n], "I": lambda g: g.I[n], "F": lambda g: g.F[n]}[bank]
+            return lambda g: g.U[n]
         fetch: Source = lambda g: g.U[n]  # noqa: E731
     else:
         n = scalar_register(instruction, position)

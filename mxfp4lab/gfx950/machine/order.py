@@ -26,8 +26,8 @@ from mxfp4lab.gfx950.isa.waits import awaited, counter
 from mxfp4lab.gfx950.machine.clocks import Clocks, Store
 from mxfp4lab.gfx950.machine.errors import DataRace, EmulationError
 from mxfp4lab.gfx950.machine.memory import Access
-from mxfp4lab.gfx950.machine.state import Chunk, Group
 from mxfp4lab.gfx950.machine.operands import Step
+from mxfp4lab.gfx950.machine.state import Chunk, Group
 
 MAX_FINDINGS = 100
 WIDEST_FLAG = 8  # bytes that one access moves as a whole

@@ -17,8 +17,8 @@ from mxfp4lab.gfx950.isa.table import find_row
 from mxfp4lab.gfx950.isa.waits import awaited, counter
 from mxfp4lab.gfx950.machine.errors import EmulationError, LdsRace
 from mxfp4lab.gfx950.machine.memory import Access
-from mxfp4lab.gfx950.machine.state import Chunk, Group
 from mxfp4lab.gfx950.machine.operands import Step
+from mxfp4lab.gfx950.machine.state import Chunk, Group
 
 MAX_FINDINGS = 100
 IN_FLIGHT = np.int32(-2)

@@ -16,10 +16,10 @@ from mxfp4lab.gfx950.machine.decode import decode
 from mxfp4lab.gfx950.machine.errors import EmulationError
 from mxfp4lab.gfx950.machine.executor import MAX_BLOCKS, Executor
 from mxfp4lab.gfx950.machine.memory import Access, Buffer, Memory
+from mxfp4lab.gfx950.machine.operands import Decoder
 from mxfp4lab.gfx950.machine.order import OrderWatch
 from mxfp4lab.gfx950.machine.races import RaceWatch
 from mxfp4lab.gfx950.machine.state import LANES, Chunk
-from mxfp4lab.gfx950.machine.operands import Decoder
 
 MAX_THREADS = 1024  # of a workgroup (CDNA4 ISA; HSA refuses the dispatch packet of a larger one)
 MAX_LDS_BYTES = 163840
