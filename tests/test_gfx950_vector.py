@@ -352,7 +352,8 @@ def test_flushed_denormals():
      "v_mfma_scale_f32_16x16x128_f8f6f4 v[0:3], v[4:11], v[12:19], v[0:3], v20, v21 op_sel_hi:[0,0,0] cbsz:2 blgp:2",
      "v_mov_b32_dpp v0, v1 row_shl:16 row_mask:0xf bank_mask:0xf", "v_mov_b32_sdwa v0, v1 dst_sel:BYTE_9",
      "s_getreg_b32 s0, hwreg(HW_REG_HW_ID)", "v_cmp_lt_q32_e32 vcc, v0, v1", "s_add_u32 s0, s1, v2",
-     "v_add_f32_e64 v0, v1, v2 mul:4", "v_add_u32_e32 v0, some_symbol, v1", "image_load v0, v1", "v_mfma_f32_4x4x1_16b_f32 a[0:3], v0, v1, a[0:3]"],
+     "v_add_f32_e64 v0, v1, v2 mul:4",
+     "v_add_u32_e32 v0, some_symbol, v1", "image_load v0, v1", "v_mfma_f32_4x4x1_16b_f32 a[0:3], v0, v1, a[0:3]"],
 )  # fmt: skip
 def test_what_is_not_known_is_named_and_never_skipped(line):
     machine = Machine(1, lds=64)
