@@ -98,7 +98,7 @@ def test_two_kinds_of_time_cannot_be_mixed() -> None:
     [
         {"shape": Shape(64, 7168, 4096)},
         {"variant": "reference"},
-        {"config_id": "ba9876543210"},
+        {"config": {"block_m": 32}},
         {"kernel_hash": "beef"},
         {"knobs": {"OPTIMIZE_EPILOGUE": "1"}},
         {"arch": "sm_90"},

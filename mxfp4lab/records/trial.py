@@ -216,7 +216,7 @@ class Trial(Shown):
     def identity(self) -> str:
         """Hash of what makes this trial this trial; equal for a repetition, whatever its outcome."""
         return content_hash([
-            *self.shape.as_tuple, self.variant, self.config_id, self.kernel_hash, dict(self.knobs), self.arch,
+            *self.shape.as_tuple, self.variant, dict(self.config), self.kernel_hash, dict(self.knobs), self.arch,
             self.device, dict(self.toolchain), str(self.evidence), self.regime, self.seed, self.generator_device,
             self.model_version,
         ])  # fmt: skip
