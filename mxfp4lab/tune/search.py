@@ -19,14 +19,12 @@ from mxfp4lab.records import Evidence, Status, Trial
 from mxfp4lab.shapes import Shape
 from mxfp4lab.tune.book import Book, Known
 from mxfp4lab.tune.budget import Budget
-from mxfp4lab.tune.instruments import IDENTICAL_WHERE_INEXACT, Instruments, Look, plan_request, screen
+from mxfp4lab.tune.instruments import IDENTICAL_WHERE_INEXACT, Instruments, Look, compare_task, measure_task, screen
 from mxfp4lab.tune.pick import Pick
 from mxfp4lab.tune.result import Entry, Funnel, TuneResult
 from mxfp4lab.tune.space import Candidate, Space, enumerate_space, judge, neighbours, not_searched, searchable_variants
 
 MODEL_REGIME, GPU_REGIME, FINALS_REGIME = "harness", "leaderboard", "leaderboard finals"
-MEASURE, COMPARE = "mxfp4lab.gpu.measure:measure_plan", "mxfp4lab.gpu.measure:compare_plans"
-COMPARE_TIMEOUT_S = 600.0
 ALTERNATIVES = 8
 
 BEAM = 4
@@ -184,15 +182,13 @@ class Search:
         began: list[Entry] = []
 
         def tasks() -> Iterator[Any]:
-            from mxfp4lab.workers import Task
-
             with closing(self._looked(entries)) as looked:
                 for entry in looked:
                     if entry.status is not Status.ok:
                         stopped.append(entry)
                         continue
                     began.append(entry)
-                    yield Task(MEASURE, {**plan_request(entry.candidate.plan), "seed": self.seed, "regime": GPU_REGIME})
+                    yield measure_task(entry.candidate.plan, self.seed)
 
         with closing(self.use.gpus.run_all(tasks())) as outcomes:
             for done in outcomes:
@@ -354,26 +350,24 @@ class Search:
             worker: that compared them; "" where this was recorded before.
         """
         self.result.comparison = said
-        timings, checks = said.get("timings", {}), said.get("checks", {})
-        verdict = said.get("verdict") or {"kind": "tie", "order": range(len(finalists))}
-        right = [number for number in verdict["order"]
-                 if "failed" in said or _passed(checks.get(str(number)), finalists[number])]  # fmt: skip
-        for number, entry in enumerate(finalists):
-            if "failed" in said:
-                continue
+        failed, checks, timings = "failed" in said, said.get("checks", {}), said.get("timings", {})
+        verdict = said.get("verdict") or {"kind": "tie", "order": range(len(finalists)) if failed else ()}
+        right = [n for n in verdict["order"] if failed or _passed(checks.get(str(n)), finalists[n])]
+        for number, entry in enumerate(finalists) if not failed else ():
             ok = number in right
-            fields = {"status": Status.ok if ok else Status.incorrect, "bf16_identical": checks.get(str(number)),
-                      "reason": "" if ok else "its C was wrong when the finalists were compared",
-                      "latency_us": timings[str(number)]["p50_us"] if ok else None}  # fmt: skip
+            reason = "" if ok else said.get("wrong", {}).get(str(number), "C was wrong when finalists were compared")
+            latency_us = timings[str(number)]["p50_us"] if ok else None
+            entry.status, entry.reason, entry.latency_us = Status.ok if ok else Status.incorrect, reason, latency_us
             entry.place = right.index(number) if ok else None
             if worker:
-                first = bool(right) and number == right[0]
-                detail = {"finalists": _names(finalists), "comparison": dict(said) if first or not right else {}}
-                self._record_measured(entry, worker, regime=FINALS_REGIME, verified="gpu", detail=detail, **fields)
-            else:
-                entry.status, entry.latency_us = fields["status"], fields["latency_us"]
+                keeper = number == (right[0] if right else 0)  # one row holds all that was said
+                detail = {"finalists": _names(finalists), "comparison": dict(said) if keeper else {}}
+                self._record(
+                    entry, Evidence.measured, worker=worker, regime=FINALS_REGIME, verified="gpu", detail=detail,
+                    bf16_identical=checks.get(str(number)), latency_us=latency_us,
+                )  # fmt: skip
             if not ok:
-                self.funnel.remove("incorrect", fields["reason"])
+                self.funnel.remove("incorrect", reason)
         for number in right:
             entry = finalists[number]
             if self.arch == "gfx950" and not self._execute(entry, races=True):
@@ -449,8 +443,6 @@ def conclude(searches: Sequence[Search]) -> None:
         for search in searches:
             search.verify_best()
         return
-    from mxfp4lab.workers import Task
-
     waiting = []
     for search in searches:
         finalists = search.finalists()
@@ -458,10 +450,8 @@ def conclude(searches: Sequence[Search]) -> None:
         if said is not None:
             search.crown(finalists, said)
         elif finalists:
-            plans = [{"variant": entry.candidate.variant, "config": entry.candidate.config.to_dict()}
-                     for entry in finalists]  # fmt: skip
-            request = {"plans": plans, "shape": str(search.shape), "arch": search.arch, "seed": search.seed}
-            waiting.append((search, finalists, Task(COMPARE, request, COMPARE_TIMEOUT_S)))
+            task = compare_task([entry.candidate.plan for entry in finalists], search.seed)
+            waiting.append((search, finalists, task))
     for done in gpus.run_all([task for _, _, task in waiting]):
         search, finalists, _ = waiting[done.index]
         outcome = done.outcome
