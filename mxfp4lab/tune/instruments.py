@@ -23,8 +23,6 @@ IDENTICAL_WHERE_INEXACT = 0.999
 DEFAULT_MAX_SPILLS = 16
 """Spilled VGPRs: in published MI355X times 2-4 cost about 1.1x, 8-16 about 1.3x, more 1.6x and up."""
 
-COMPARE_TIMEOUT_S = 600.0
-
 SCREENS: dict[str, str] = {
     "hazard": "an instruction reads a result too early: its value cannot be trusted",
     "scaled mfma": "Triton fell back to bf16 matrix instructions",
@@ -235,19 +233,21 @@ def main_kernel(facts: Facts) -> Mapping[str, Any]:
 
 def measure_task(plan: Any, seed: int) -> Any:
     """A worker checks a plan's C and times it; its answer are fields of a `Trial`."""
+    from mxfp4lab.gpu.executors import MEASURE
     from mxfp4lab.workers import Task
 
-    return Task("mxfp4lab.gpu.measure:measure_plan", {**plan_request(plan), "seed": seed})
+    return Task(MEASURE, {**plan_request(plan), "seed": seed})
 
 
 def compare_task(plans: Sequence[Any], seed: int) -> Any:
     """A worker times plans of one shape alternately; its answer is that of `gpu.measure.compare_plans`."""
+    from mxfp4lab.gpu.executors import COMPARE, COMPARE_TIMEOUT_S
     from mxfp4lab.workers import Task
 
     asked = [plan_request(plan) for plan in plans]
     given = {"plans": [{"variant": one["variant"], "config": one["config"]} for one in asked],
              "shape": asked[0]["shape"], "arch": asked[0]["arch"], "seed": seed}  # fmt: skip
-    return Task("mxfp4lab.gpu.measure:compare_plans", given, COMPARE_TIMEOUT_S)
+    return Task(COMPARE, given, COMPARE_TIMEOUT_S)
 
 
 # -- execute ----------------------------------------------------------------------------------------------------------
