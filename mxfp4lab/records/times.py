@@ -46,7 +46,7 @@ class RecordedTime:
     about: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RecordedTimes(Shown):
     """Measured times of a shape, by device and regime, fastest first.
 

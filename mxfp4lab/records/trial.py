@@ -102,7 +102,7 @@ COUNT_COLUMNS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Counts(Shown):
     """Counts of every launch of a Plan on one shape. Always ``emulated``: the machine code was executed.
 
@@ -146,7 +146,7 @@ def _count(header: str, value: Any) -> Any:
     return value if isinstance(value, str) or value != int(value) else int(value)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Trial(Shown):
     """One config on one shape, with everything needed to know what was done and whether it was done before.
 

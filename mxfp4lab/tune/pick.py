@@ -25,7 +25,7 @@ class NoPickError(ValueError):
         return [f"NoPickError: {self}"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Pick(Shown):
     """The config that a search recommends for a shape, with the evidence for it.
 

@@ -112,7 +112,7 @@ class Entry:
         }
 
 
-@dataclass
+@dataclass(repr=False)
 class Funnel(Shown):
     """Counts per stage, and why configs left.
 
@@ -181,7 +181,7 @@ class Funnel(Shown):
         return [*parts, note]
 
 
-@dataclass
+@dataclass(repr=False)
 class TuneResult(Shown):
     """Everything a search found out about a shape.
 
@@ -293,7 +293,7 @@ class TuneResult(Shown):
         return [*self.funnel.lines(), *ranking, *end, f"records: {shown_path(self.folder)}"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Table(Shown):
     """The ranking: a row per distinct plan, and above it what is not told apart."""
 
