@@ -24,7 +24,7 @@ from mxfp4lab.gfx950 import (
 from mxfp4lab.gfx950.machine import runs
 from mxfp4lab.gfx950.machine.errors import DataRace, LdsRace, UnwaitedData
 from mxfp4lab.task import check_output
-from mxfp4lab.tune.screens import DEFAULT_MAX_SPILLS, kernel_facts, screen
+from mxfp4lab.tune import DEFAULT_MAX_SPILLS, kernel_facts, screen
 from tests.mutations.cases import CASES, inputs_of
 from tests.mutations.fault import Mutation
 
@@ -107,8 +107,8 @@ def examine_plan(
         if kernel.hazards:
             verdict.object("hazard", kernel.hazards[0].message)
     refused = screen(kernel_facts(compiled.kernels), plan.arch, DEFAULT_MAX_SPILLS)
-    if refused is not None and refused.screen != "hazard":
-        verdict.object("screen", refused.reason)
+    if refused and not refused.startswith("hazard"):
+        verdict.object("screen", refused.partition(": ")[2])
     if not emulate(verdict, compiled, data, reference, 1, **modes) or verdict.said:
         return verdict
     if any(buffer.fill is not None for buffer in plan.buffers):  # counters: the order of workgroups may matter
