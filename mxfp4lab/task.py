@@ -154,7 +154,7 @@ def reference_output(data: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class OutputCheck:
+class OutputCheck(display.Shown):
     """What `check_output` found.
 
     Attributes:
@@ -176,25 +176,16 @@ class OutputCheck:
     first_mismatch: tuple[int, ...] | None
     message: str
 
-    def lines(self) -> list[tuple[str, str]]:
-        """(name, value) for people; the HTML and the plain form both show these."""
+    title = "C against the reference"
+
+    def lines(self) -> list[tuple[str, Any]]:
         return [
-            ("verdict", "passes" if self.passed else "does not pass"),
+            ("verdict", display.badge("passes", "good") if self.passed else display.badge("does not pass", "bad")),
             ("bf16 identical", f"{self.bf16_identical_fraction:.4%}"),
             ("max |C - ref|", f"{self.max_abs_err:g}"),
             ("outside the task's tolerance", str(self.mismatches)),
             ("in words", self.message),
         ]
-
-    def __str__(self) -> str:
-        return display.text_facts("C against the reference", self.lines())
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(str(self))
-
-    def _repr_html_(self) -> str:
-        word = display.badge("passes" if self.passed else "does not pass", "good" if self.passed else "bad")
-        return display.card("C against the reference", display.facts([("verdict", word), *self.lines()[1:]]))
 
 
 def task_mismatches(c: torch.Tensor, ref: torch.Tensor, rtol: float = RTOL, atol: float = ATOL) -> torch.Tensor:

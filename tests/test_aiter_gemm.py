@@ -19,15 +19,7 @@ from mxfp4lab.check.check import check_submission
 from mxfp4lab.config import GemmConfig
 from mxfp4lab.emulate import count_plan, emulate_plan
 from mxfp4lab.formats import dequantize_mxfp4, quantize_mxfp4
-from mxfp4lab.gfx950 import (
-    CompileError,
-    OutOfBounds,
-    compile_many,
-    compile_plan,
-    load_code_object,
-    load_launch,
-    plan_hash,
-)
+from mxfp4lab.gfx950 import CompileError, OutOfBounds, compile_plan, load_code_object, load_launch, plan_hash
 from mxfp4lab.layouts import e8m0_position, e8m0_shuffle, e8m0_unshuffle
 from mxfp4lab.paths import data_path
 from mxfp4lab.plan import build_plan
@@ -37,6 +29,7 @@ from mxfp4lab.plan.prebuilt import build_gemm_stage
 from mxfp4lab.shapes import BENCHMARK_SHAPES, TEST_SHAPES, Shape
 from mxfp4lab.task import INPUT_NAMES, check_output, generate_input, input_dict, reference_output
 from mxfp4lab.tours.padding import pad_prebuilt
+from mxfp4lab.workers import compile_many
 
 pytestmark = pytest.mark.aiter
 pytest.importorskip("tinygrad.renderer.amd", reason="decoding code objects needs the extra [codeobject]")

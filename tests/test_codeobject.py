@@ -16,7 +16,6 @@ from mxfp4lab.gfx950 import (
     CompileError,
     IsaError,
     compile_kernel,
-    compile_many,
     load_code_object,
     open_code_object,
     parse_amdgcn,
@@ -25,6 +24,7 @@ from mxfp4lab.gfx950 import (
 from mxfp4lab.gfx950.isa.codeobject import unpack_msgpack
 from mxfp4lab.plan import VARIANTS, build_plan, default_config
 from mxfp4lab.shapes import parse_shape
+from mxfp4lab.workers import compile_many
 
 pytest.importorskip("tinygrad.renderer.amd", reason="decoding code objects needs the extra [codeobject]")
 

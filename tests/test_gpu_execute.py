@@ -13,10 +13,10 @@ from mxfp4lab.gfx950 import CompileError, compile_plan
 from mxfp4lab.gpu import aiter_kernels, execute, measure, module
 from mxfp4lab.gpu.comparators import available_comparators
 from mxfp4lab.gpu.execute import PlanRunner
-from mxfp4lab.gpu.worker import Worker
 from mxfp4lab.plan import Buffer, CodeObjectLaunch, Plan, Ref, build_plan
 from mxfp4lab.shapes import Shape
 from mxfp4lab.task import input_dict, reference_output
+from mxfp4lab.workers.process import Worker
 from tests.test_gpu_timing import FakeDevice
 
 SHAPE = Shape(16, 64, 512)

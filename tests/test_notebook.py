@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mxfp4lab import notebook
+from mxfp4lab import display, notebook
 from mxfp4lab.notebook import LiveView, ParameterError, Progress, RunCard, kinds, read_parameters
 from mxfp4lab.paths import REPO_ROOT
 from mxfp4lab.shapes import Shape
@@ -231,3 +231,15 @@ def test_a_path_is_shown_as_it_works_from_where_the_person_is(monkeypatch, tmp_p
     assert shown_path(file) == str(file)[1:]
     monkeypatch.chdir("/proc/self")
     assert shown_path(file) == str(file)
+
+
+def test_what_is_shown_says_the_same_as_text_and_as_html() -> None:
+    class Result(display.Shown):
+        title = "a <result>"
+
+        def lines(self):
+            return [("verdict", display.badge("passes", "good")), display.Grid(["n", "us"], [["x", 1.5]], "modelled")]
+
+    text, shown = str(Result()), Result()._repr_html_()
+    assert text == "a <result>\n  verdict  passes\nn    us\nx  1.50\nmodelled"
+    assert "a &lt;result&gt;" in shown and shown.count("<table") == 2 and "passes</span>" in shown

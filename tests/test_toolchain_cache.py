@@ -181,8 +181,9 @@ def test_no_room_for_files_at_all_is_one_line_per_kernel(tmp_path, limit):
 import resource, sys
 sys.path[:0] = [{str(here)!r}, {str(here.parent)!r}]
 import toolchain_kernels as kernels
-from test_toolchain_parallel import plan
-from mxfp4lab.gfx950 import CompileError, compile_kernel, compile_many
+from test_compile_many import plan
+from mxfp4lab.gfx950 import CompileError, compile_kernel
+from mxfp4lab.workers import compile_many
 resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
 try:
     compile_kernel(kernels.copy_doubled, {{"x": "*fp32", "y": "*fp32", "n": "i32"}}, {{"BLOCK": 256}})

@@ -14,8 +14,8 @@ _WHERE = {
     "find_hazards parse_amdgcn read_code_object",
     "isa.codeobject": "open_code_object",
     "isa.waits": "ROUND_TRIP_CYCLES exposed_waits",
-    "toolchain": "KNOBS CompileError Compiled CompiledPlan KernelJob PlanResult Resources compile_job compile_jobs "
-    "compile_kernel compile_launch compile_many compile_plan current_knobs launch_job load_code_object make_job "
+    "toolchain": "KNOBS CompileError Compiled CompiledPlan KernelJob Resources compile_job "
+    "compile_kernel compile_launch compile_plan current_knobs launch_job load_code_object make_job "
     "occupancy plan_hash toolchain_versions",
     "toolchain.codeobject": "load_launch",
     "toolchain.compile": "gpu_target source_class unwrap",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mxfp4lab.gpu.pools import DESCRIBE, gpu_selectors, one_device
 from mxfp4lab.gpu.timing import Comparison
-from mxfp4lab.gpu.worker import DEFAULT_TIMEOUT_S, Worker
 from mxfp4lab.plan import Plan
+from mxfp4lab.workers.pools import DESCRIBE, gpu_selectors, one_device
+from mxfp4lab.workers.process import DEFAULT_TIMEOUT_S, Worker
 
 MEASURE = "mxfp4lab.gpu.measure:measure_plan"
 COMPARE = "mxfp4lab.gpu.measure:compare_plans"

@@ -13,10 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from mxfp4lab.gfx950 import CompileError, compile_many, current_knobs, toolchain_versions
+from mxfp4lab.gfx950 import CompileError, current_knobs, toolchain_versions
 from mxfp4lab.gpu.executors import COMPARE, COMPARE_TIMEOUT_S, MEASURE
-from mxfp4lab.gpu.pools import Pool, Task
-from mxfp4lab.gpu.worker import Outcome
 from mxfp4lab.paths import REPO_ROOT, writing
 from mxfp4lab.records import (
     Counts,
@@ -32,6 +30,9 @@ from mxfp4lab.records import (
 from mxfp4lab.shapes import Shape, parse_shape, task_seed
 from mxfp4lab.tune.screens import Facts, kernel_facts
 from mxfp4lab.tune.space import Candidate, enumerate_space, searchable_variants
+from mxfp4lab.workers import compile_many
+from mxfp4lab.workers.pools import Pool, Task
+from mxfp4lab.workers.process import Outcome
 
 PREDICT = "mxfp4lab.tune.sweep:predict_trial"
 REGIME = "leaderboard"

@@ -17,7 +17,6 @@ from mxfp4lab.gfx950.toolchain.compile import (
 from mxfp4lab.gfx950.toolchain.compiled import Compiled, CompiledPlan
 from mxfp4lab.gfx950.toolchain.errors import CompileError
 from mxfp4lab.gfx950.toolchain.knobs import KNOBS, current_knobs, toolchain_versions
-from mxfp4lab.gfx950.toolchain.parallel import PlanResult, compile_jobs, compile_many
 from mxfp4lab.gfx950.toolchain.resources import Resources, occupancy
 
 __all__ = [
@@ -26,13 +25,10 @@ __all__ = [
     "Compiled",
     "CompiledPlan",
     "KernelJob",
-    "PlanResult",
     "Resources",
     "compile_job",
-    "compile_jobs",
     "compile_kernel",
     "compile_launch",
-    "compile_many",
     "compile_plan",
     "current_knobs",
     "launch_job",
