@@ -393,7 +393,9 @@ def _check_offsets(config: GemmConfig, shape: Shape, refuse: Refuse) -> None:
     rows, columns = shape.m + config.block_m, shape.n + max(config.block_n, 256)
     deep = shape.k + max(config.block_k, config.quant_block_k)
     if max(rows * deep, columns * deep // 2, rows * columns) >= 2**31:
-        refuse("block_m", f"no value works on {shape}: offsets are 32 bits wide; A, B and C must be below 2^31 elements")
+        refuse(
+            "block_m", f"no value works on {shape}: offsets are 32 bits wide; A, B and C must be below 2^31 elements"
+        )
     elif effective_split(config, shape) * rows * columns >= 2**31:
         refuse("split_k", f"must be smaller on {shape}: partial results beyond 2^31 elements are out of reach")
 
@@ -460,7 +462,9 @@ def least_lds(config: GemmConfig, shape: Shape, traits: VariantTraits | None, ar
     if traits is None or traits.hopper:
         return 0
     if traits.sliced:  # the waves' fp32 tiles side by side, after A where it is staged
-        rounds = math.ceil(shape.k / (config.block_k * config.num_warps * effective_split(config, shape, config.num_warps)))
+        rounds = math.ceil(
+            shape.k / (config.block_k * config.num_warps * effective_split(config, shape, config.num_warps))
+        )
         staged = 2 * config.block_m * config.block_k * config.num_warps * rounds * (config.a_path == "staged")
         return max(4 * config.num_warps * config.block_m * config.columns, staged)
     return 0

@@ -5,9 +5,7 @@ import triton.language as tl
 
 
 @triton.jit
-def reduce_tiles(
-    partial_ptr, c_ptr, M, N, SPLIT_K: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
-):
+def reduce_tiles(partial_ptr, c_ptr, M, N, SPLIT_K: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
     """One program: a BLOCK_M x BLOCK_N tile of C, its SPLIT_K fp32 partial results added in order."""
     row = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     column = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)

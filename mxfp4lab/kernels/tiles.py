@@ -46,7 +46,9 @@ def within(row, rows, column, columns, MASK_ROWS: tl.constexpr, MASK_COLUMNS: tl
 
 
 @triton.jit
-def load_tile(ptr, row, rows, column, columns, MASK_ROWS: tl.constexpr, MASK_COLUMNS: tl.constexpr, CACHE: tl.constexpr):
+def load_tile(
+    ptr, row, rows, column, columns, MASK_ROWS: tl.constexpr, MASK_COLUMNS: tl.constexpr, CACHE: tl.constexpr
+):
     """Rows ``row`` and columns ``column`` of a ``[rows, columns]``, zeros outside of it where a mask is asked for."""
     pointers = ptr + row[:, None] * columns + column[None, :]
     if MASK_ROWS or MASK_COLUMNS:
@@ -120,7 +122,9 @@ def load_scales_by_tile(
     byte = tile_k * BLOCK_K + within_tile
     pointers = ptr + group[:, None] * (32 * ((K // 32 + 7) // 8 * 8)) + byte[None, :]
     if MASK_K:
-        column = tile_k * (BLOCK_K // 32) + (within_tile // 256) * 8 + ((within_tile // 2) % 2) * 4 + (within_tile // 64) % 4
+        column = (
+            tile_k * (BLOCK_K // 32) + (within_tile // 256) * 8 + ((within_tile // 2) % 2) * 4 + (within_tile // 64) % 4
+        )
         tile = tl.load(pointers, mask=column[None, :] < K // 32, other=0, cache_modifier=CACHE)
     else:
         tile = tl.load(pointers, cache_modifier=CACHE)

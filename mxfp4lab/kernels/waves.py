@@ -108,14 +108,23 @@ def quantize_blocks(pairs, AMAX, MOVABLE, WAVES, ROWS, STEP_K):
     p3, p11 = gl.split(o10)
     p7, p15 = gl.split(o11)
     block = (p0, p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15)
-    words: gl.constexpr = (gl.int32, gl.int32, gl.int32, gl.int32, gl.int32, gl.int32)
     if AMAX == "packed_max":
         w0, w1, w2, w3, byte, _ = gl.inline_asm_elementwise(
-            BLOCK_BY_PACKED_MAX, BLOCK_CONSTRAINTS_PACKED, block + (0xE0,), dtype=words, is_pure=MOVABLE, pack=1
+            BLOCK_BY_PACKED_MAX,
+            BLOCK_CONSTRAINTS_PACKED,
+            block + (0xE0,),
+            dtype=(gl.int32, gl.int32, gl.int32, gl.int32, gl.int32, gl.int32),
+            is_pure=MOVABLE,
+            pack=1,
         )
     else:
         w0, w1, w2, w3, byte, _ = gl.inline_asm_elementwise(
-            BLOCK_BY_MAX3, BLOCK_CONSTRAINTS, block, dtype=words, is_pure=MOVABLE, pack=1
+            BLOCK_BY_MAX3,
+            BLOCK_CONSTRAINTS,
+            block,
+            dtype=(gl.int32, gl.int32, gl.int32, gl.int32, gl.int32, gl.int32),
+            is_pure=MOVABLE,
+            pack=1,
         )
     packed = words_to_bytes(gl.join(gl.join(w0, w2), gl.join(w1, w3)))
     return gl.reshape(packed, (WAVES, ROWS, STEP_K // 2)), byte.to(gl.uint8)

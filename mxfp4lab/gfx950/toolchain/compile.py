@@ -172,7 +172,7 @@ def launch_job(
         else:
             arguments[name] = value
     try:
-        chosen = specialize(jit_fn, arguments, arch, _buffer_ops(values))
+        chosen = specialize(jit_fn, arguments, arch, _buffer_ops(values), dict(launch.constants))
     except ValueError as error:
         raise CompileError(f"{launch.name}: {error}", "request") from None
     return make_job(jit_fn, chosen, dict(launch.options), arch, knobs)

@@ -13,7 +13,7 @@ Offline code equals on-box code only if the arguments are specialised alike. The
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +49,9 @@ class Specialization:
         return tuple((name, kind) for name, kind in self.signature.items() if kind != "constexpr")
 
 
-def specialize(jit_fn: Any, arguments: Mapping[str, Any], arch: str, buffer_ops: bool = True) -> Specialization:
+def specialize(
+    jit_fn: Any, arguments: Mapping[str, Any], arch: str, buffer_ops: bool = True, folded: Collection[str] = ()
+) -> Specialization:
     """Specialise `jit_fn` for a launch.
 
     Args:
@@ -57,6 +59,7 @@ def specialize(jit_fn: Any, arguments: Mapping[str, Any], arch: str, buffer_ops:
         arguments: parameter -> `Pointer`, int, float, bool or None for run-time parameters, any value for constexprs.
         arch: "gfx950" or another target; only AMD targets get the 32-bit pointer range.
         buffer_ops: whether AMDGCN_USE_BUFFER_OPS is on.
+        folded: run-time parameters that become constants, as the JIT makes of an argument that is a `tl.constexpr`.
 
     Raises:
         ValueError: an argument is missing or unknown, or its type cannot be passed to a kernel.
@@ -74,7 +77,7 @@ def specialize(jit_fn: Any, arguments: Mapping[str, Any], arch: str, buffer_ops:
             value = parameter.default
         else:
             raise ValueError(f"arguments: {jit_fn.__name__} needs a value for {name!r}")
-        if parameter.is_constexpr:
+        if parameter.is_constexpr or name in folded:
             kind, attribute = "constexpr", ""
         else:
             kind, attribute = _specialize_value(parameter, value, arch, buffer_ops)
