@@ -100,7 +100,7 @@ def test_a_comparison_that_fails_leaves_the_first_times():
     executor = GpuExecutor(worker, seed=7)
     executor.measure(PLANS[1], None)
     comparison = executor.compare(PLANS)
-    assert (comparison.order, comparison.separate) == ((1, 0), False)
+    assert (comparison.order, comparison.separate, comparison.latency_us) == ((1,), False, (None, 6.5))
     assert "timeout" in comparison.detail["failed"]
 
 

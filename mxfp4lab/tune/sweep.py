@@ -163,7 +163,7 @@ class _Sweep:
         settled = 0
         for done in self.pool.run_all(self._tasks(wanted, began)):
             candidate, facts = began[done.index]
-            trial = self._record(candidate, done.outcome, done.worker, done.attempt, facts)
+            trial = self._record(candidate, done.outcome, done.worker, 1, facts)
             settled += 1
             if progress is not None:
                 progress(settled, len(wanted), trial)
@@ -230,7 +230,7 @@ class _Sweep:
         if not self.pool.device:
             return Task(PREDICT, arguments)
         seed = task_seed(candidate.plan.shape) or 0
-        return Task(MEASURE, {**arguments, "arch": self.arch, "seed": seed, "regime": REGIME})
+        return Task(MEASURE, {**arguments, "arch": self.arch, "seed": seed})
 
     def _stub(self, candidate: Candidate) -> dict[str, Any]:
         gpu = bool(self.pool.device)
