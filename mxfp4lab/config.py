@@ -19,44 +19,24 @@ from mxfp4lab.shapes import Shape, parse_shape
 
 CONFIG_SCHEMA = 1
 
-CHOICES: dict[str, Sequence[Any]] = {
-    "split_k": (1, 2, 4, 7, 8, 14, 16, 32),  # 7 and 14 divide the 28 K tiles of K = 7168 evenly
-    "num_stages": range(1, 5),
-    "waves_per_eu": range(9),  # 0: the compiler decides; 8 waves are all that a SIMD holds
-    "matrix_instr_nonkdim": (16, 32),
-    "group_m": range(1, 65),
-    "xcd_remap": (0, 2, 4, 8),  # 8 XCDs; the others are partition modes of the same chip
-    "tiles_n": range(1, 9),
-    "convert": ("hw_f32", "hw_bf16", "sw_bits", "sw_aiter"),
-    "cache_modifier": ("", ".ca", ".cg", ".cv"),
-    "a_mode": ("auto", "fused", "prequant"),
-    "load_order": ("loads_first", "convert_first"),
-    "amax": ("max3", "packed_max"),
-    "split_sum": ("launch", "inside"),
-    "a_path": ("direct", "staged"),
-}
-"""Axes with a list of values; of words the first is the plain choice."""
-
-_MAX_WAVES = MAX_WORKGROUP_THREADS // WAVE_LANES
-POWERS: dict[str, tuple[int, int]] = {
-    "block_m": (4, 256),  # below 4 rows dot_scaled has no layout; above 256 nothing fits in registers
-    "block_n": (16, 512),
-    "block_k": (64, 1024),
-    "quant_block_m": (1, 256),
-    "quant_block_k": (64, 4096),  # a scale block is 32 elements; with one alone a tile of scales has a single column
-    "reduce_block_m": (1, 256),
-    "reduce_block_n": (16, 1024),
-    "num_warps": (1, _MAX_WAVES),
-    "quant_num_warps": (1, _MAX_WAVES),
-    "reduce_num_warps": (1, _MAX_WAVES),
-}
-"""Axes of powers of two (tl.arange takes no other), and their range."""
-
 RETIRED: dict[str, Any] = {
     "split_order": "outer", "specialize": "auto", "scale_load": "auto", "row_tail": "wrap", "masks": "needed",
     "accumulate": "in_place", "assume": "on", "offset_bits": 0, "reduce_form": "loop",
 }  # fmt: skip
 """Axes of earlier versions and their defaults, as records still hold them; data/ideas.csv says what they were worth."""
+
+MAX_WAVES = MAX_WORKGROUP_THREADS // WAVE_LANES
+
+
+def axis(default: Any, *allowed: Any) -> Any:
+    """A field, its default, and its values: those given, or all of a range."""
+    values = allowed[0] if isinstance(allowed[0], range) else allowed
+    return dataclasses.field(default=default, metadata={"values": values})
+
+
+def powers(default: int, low: int, high: int) -> Any:
+    """A field of powers of two: tl.arange takes no other."""
+    return axis(default, *(1 << bit for bit in range(high.bit_length()) if low <= 1 << bit))
 
 
 @dataclass(frozen=True)
@@ -85,30 +65,30 @@ class GemmConfig:
         retired: (name, value) of `RETIRED` axes that an old record holds away from their default: shown, never built.
     """
 
-    block_m: int = 16
-    block_n: int = 64
-    block_k: int = 256
-    split_k: int = 1
-    num_warps: int = 4
-    num_stages: int = 2
-    waves_per_eu: int = 0
-    matrix_instr_nonkdim: int = 16
-    cache_modifier: str = ""
-    group_m: int = 1
-    xcd_remap: int = 0
-    convert: str = "hw_f32"
-    quant_block_m: int = 16
-    quant_block_k: int = 256
-    quant_num_warps: int = 4
-    reduce_block_m: int = 16
-    reduce_block_n: int = 64
-    reduce_num_warps: int = 4
-    a_mode: str = "auto"
-    load_order: str = "loads_first"
-    amax: str = "max3"
-    tiles_n: int = 1
-    split_sum: str = "launch"
-    a_path: str = "direct"
+    block_m: int = powers(16, 4, 256)  # below 4 rows dot_scaled has no layout; above 256 nothing fits in registers
+    block_n: int = powers(64, 16, 512)
+    block_k: int = powers(256, 64, 1024)
+    split_k: int = axis(1, 1, 2, 4, 7, 8, 14, 16, 32)  # 7 and 14 divide the 28 K tiles of K = 7168 evenly
+    num_warps: int = powers(4, 1, MAX_WAVES)
+    num_stages: int = axis(2, range(1, 5))
+    waves_per_eu: int = axis(0, range(9))  # a SIMD holds 8
+    matrix_instr_nonkdim: int = axis(16, 16, 32)
+    cache_modifier: str = axis("", "", ".ca", ".cg", ".cv")
+    group_m: int = axis(1, range(1, 65))
+    xcd_remap: int = axis(0, 0, 2, 4, 8)  # 8 XCDs; the others are partition modes of the same chip
+    convert: str = axis("hw_f32", "hw_f32", "hw_bf16", "sw_bits", "sw_aiter")
+    quant_block_m: int = powers(16, 1, 256)
+    quant_block_k: int = powers(256, 64, 4096)  # with one scale block a tile of scales would have a single column
+    quant_num_warps: int = powers(4, 1, MAX_WAVES)
+    reduce_block_m: int = powers(16, 1, 256)
+    reduce_block_n: int = powers(64, 16, 1024)
+    reduce_num_warps: int = powers(4, 1, MAX_WAVES)
+    a_mode: str = axis("auto", "auto", "fused", "prequant")
+    load_order: str = axis("loads_first", "loads_first", "convert_first")
+    amax: str = axis("max3", "max3", "packed_max")
+    tiles_n: int = axis(1, range(1, 9))
+    split_sum: str = axis("launch", "launch", "inside")
+    a_path: str = axis("direct", "direct", "staged")
     retired: tuple[tuple[str, Any], ...] = ()
 
     @property
@@ -151,9 +131,10 @@ class GemmConfig:
         return cls(**{name: value for name, value in values.items() if name in DEFAULTS}, retired=retired)
 
 
-DEFAULTS: dict[str, Any] = {
-    field.name: field.default for field in dataclasses.fields(GemmConfig) if field.name != "retired"
+CHOICES: dict[str, Sequence[Any]] = {
+    field.name: field.metadata["values"] for field in dataclasses.fields(GemmConfig) if field.metadata
 }
+DEFAULTS: dict[str, Any] = {name: getattr(GemmConfig, name) for name in CHOICES}
 
 _QUANTIZE = ("quant_block_m", "quant_block_k", "quant_num_warps")
 _REDUCE = ("reduce_block_m", "reduce_block_n", "reduce_num_warps")
@@ -302,169 +283,146 @@ def config_errors(
         raise ValueError(f"arch={arch!r} is unknown; known: gfx950, sm_90 and other sm_NN")
     errors: list[str] = []
 
-    def refuse(name: str, allowed: str) -> None:
-        value = config.retired if name == "retired" else getattr(config, name)
-        errors.append(f"{name}={value!r}: {allowed}")
+    def require(holds: bool, name: str, allowed: str) -> None:
+        if not holds:
+            errors.append(f"{name}={getattr(config, name)!r}: {allowed}")
 
-    _check_values(config, refuse)
+    _check_values(config, require)
     if errors:  # the clauses below compute with the values
         return errors
-    if variant is not None and traits is not None:
-        if not runs_on(variant, arch):  # no config helps: wgmma, MFMA or a prebuilt code object
-            return [f"variant={variant!r} runs on {', '.join(traits.arches or ())} only, not on {arch}"]
-        for name, default in DEFAULTS.items():
-            # The small kernels' axes say nothing where those do not run, and old records hold them.
-            if name not in (*traits.axes, *_QUANTIZE, *_REDUCE) and getattr(config, name) != default:
-                refuse(name, f"must be {default!r} for {variant}, which does not read it")
-    _check_target(config, arch, refuse, traits is not None and traits.sliced)
+    if variant is not None and not runs_on(variant, arch):  # no config helps: wgmma, MFMA or a prebuilt code object
+        return [f"variant={variant!r} runs on {', '.join(VARIANT_TRAITS[variant].arches or ())} only, not on {arch}"]
+    _check_target(config, arch, require, traits is not None and traits.sliced)
     # Triton refuses a tensor of more than 2^20 elements.
-    if config.block_n * config.block_k // 2 > 2**20 or config.quant_block_m * config.quant_block_k > 2**20:
-        refuse("block_k", "the tile must hold at most 2^20 elements")
-    if traits is None or not traits.sliced:
-        _check_offsets(config, shape, refuse)
-    if traits is None or traits.needs_aiter:
+    largest = max(config.block_n * config.block_k // 2, config.quant_block_m * config.quant_block_k)
+    require(largest <= 2**20, "block_k", "the tile must hold at most 2^20 elements")
+    split = effective_split(config, shape, 1 if traits is None else waves_along_k(config, traits))
+    require(split * shape.m * shape.n < 2**31, "split_k", f"must be smaller on {shape}: partials beyond 2^31 elements")
+    if traits is None:
         return errors
+    for name, default in DEFAULTS.items():
+        # The small kernels' axes say nothing where those do not run, and old records hold them.
+        if name not in (*traits.axes, *_QUANTIZE, *_REDUCE):
+            require(
+                getattr(config, name) == default, name, f"must be {default!r} for {variant}, which does not read it"
+            )
     if traits.cooperative:
-        _check_cooperative(config, shape, refuse)
+        _check_cooperative(config, shape, require)
     if traits.sliced:
-        _check_sliced(config, shape, refuse)
+        _check_sliced(config, shape, split, require)
     elif traits.hopper:
-        _check_hopper(config, refuse)
-    elif traits.b_layout == "preshuffled":
+        # wgmma's M axis is 64 rows of B per four warps; other pairs decode rows twice or leave warps idle.
+        pairs = config.num_warps in (4, 8, 16) and config.block_n == 16 * config.num_warps
+        require(pairs, "block_n", "must be 64, 128 or 256 with 4, 8 or 16 warps in hopper: 64 rows of B per warp group")
+        require(config.block_m >= 16, "block_m", "must be 16 to 256 in hopper")
+    if traits.hopper or (traits.b_layout == "preshuffled" and not traits.sliced and not traits.needs_aiter):
         # The e8m0 shuffle interleaves 8 columns (256 elements of K) and 32 rows: a tile holds whole pieces.
-        if config.block_k < 256:
-            refuse("block_k", "must be at least 256 where shuffled scales are loaded by tile")
-        if config.block_n < 32:
-            refuse("block_n", "must be at least 32 where shuffled scales are loaded by tile")
-    if not errors and (needed := least_lds(config, shape, traits, arch)) > (limit := LDS_LIMITS.get(arch, needed)):
-        refuse("block_k", f"this tile takes {needed} bytes of LDS or more; at most {limit}")
+        require(config.block_k >= 256, "block_k", "must be at least 256 where shuffled scales are loaded by tile")
+        require(config.block_n >= 32, "block_n", "must be at least 32 where shuffled scales are loaded by tile")
+    if not errors and not traits.needs_aiter:
+        needed, limit = least_lds(config, shape, traits, arch), LDS_BYTES if arch == "gfx950" else SM90_SHARED_BYTES
+        require(needed <= limit, "block_k", f"the tile takes {needed} bytes of LDS or more; at most {limit}")
     return errors
 
 
-Refuse = Callable[[str, str], None]
-LDS_LIMITS = {"gfx950": LDS_BYTES, "sm_90": SM90_SHARED_BYTES}
+Require = Callable[[bool, str, str], None]
 
 
-def _check_values(config: GemmConfig, refuse: Refuse) -> None:
-    """Each field alone: its type, its set or its range."""
-    for name, default in DEFAULTS.items():
-        value = getattr(config, name)
-        if type(value) is not type(default):
-            refuse(name, f"must be {type(default).__name__}")
-        elif name in POWERS:
-            low, high = POWERS[name]
-            if not (low <= value <= high and value & (value - 1) == 0):
-                refuse(name, f"must be a power of two from {low} to {high}")
-        elif value not in CHOICES[name]:
-            allowed = CHOICES[name]
-            span = isinstance(allowed, range)
-            refuse(name, f"must be {allowed[0]} to {allowed[-1]}" if span else f"must be one of {str(allowed)[1:-1]}")
-    for name, value in config.retired:
-        refuse("retired", f"{name}={value!r} is of an earlier version, whose kernels this one has not: must be empty")
+def _check_values(config: GemmConfig, require: Require) -> None:
+    """Each field alone."""
+    for name, allowed in CHOICES.items():
+        value, wanted = getattr(config, name), type(DEFAULTS[name])
+        several = f"{allowed[0]} to {allowed[-1]}" if isinstance(allowed, range) else f"one of {str(allowed)[1:-1]}"
+        if type(value) is wanted:
+            require(value in allowed, name, f"must be {several}")
+        else:
+            require(False, name, f"must be {wanted.__name__}")
+    gone = ", ".join(f"{name}={value!r}" for name, value in config.retired)
+    require(not gone, "retired", f"must be empty: {gone} is of an earlier version, whose kernels are gone")
 
 
-def _check_target(config: GemmConfig, arch: str, refuse: Refuse, sliced: bool) -> None:
+def _check_target(config: GemmConfig, arch: str, require: Require, sliced: bool) -> None:
     """What one architecture has and the other lacks."""
-    if arch != "gfx950":
-        # v_cvt_scalef32_pk_fp4_* exists on gfx950 only; software gives the same bits.
-        if config.convert.startswith("hw_"):
-            refuse("convert", f"must be 'sw_bits' or 'sw_aiter' on {arch}: the instruction is gfx950's")
-        for name in ("waves_per_eu", "matrix_instr_nonkdim", "xcd_remap"):
-            if getattr(config, name) != DEFAULTS[name]:
-                refuse(name, f"must be {DEFAULTS[name]} on {arch}: an AMD knob")
+    size = config.matrix_instr_nonkdim
+    if arch == "gfx950":
+        # dot_scaled becomes a scaled MFMA only from two waves up; with one Triton silently emits bf16 MFMA. Sliced
+        # variants name the instruction themselves.
+        enough = config.num_warps >= 2 or sliced
+        require(enough, "num_warps", "must be 2 or more on gfx950: one wave gets bf16 MFMA instead of scaled MFMA")
+        # The same happens when a K tile is shorter than one instruction, and a narrower tile has no layout.
+        least = 128 if size == 16 else 64
+        require(config.block_k >= least, "block_k", f"must be at least {least} with matrix_instr_nonkdim {size}")
+        require(config.block_n >= size, "block_n", f"must be at least matrix_instr_nonkdim ({size})")
+        fills = size == 16 or config.block_m >= 32
+        require(fills, "matrix_instr_nonkdim", "must be 16 with block_m below 32: half the rows would be padding")
         return
-    # dot_scaled becomes a scaled MFMA only from two waves up; with one Triton silently emits bf16 MFMA. Sliced variants
-    # name the instruction themselves.
-    if config.num_warps < 2 and not sliced:
-        refuse("num_warps", f"must be 2 to {_MAX_WAVES} on gfx950: one wave gets bf16 MFMA instead of scaled MFMA")
-    # The same happens when a K tile is shorter than one instruction.
-    least_k = 128 if config.matrix_instr_nonkdim == 16 else 64
-    if config.block_k < least_k:
-        refuse("block_k", f"must be at least {least_k} with matrix_instr_nonkdim {config.matrix_instr_nonkdim}")
-    # A tile narrower than the instruction has no layout.
-    if config.block_n < config.matrix_instr_nonkdim:
-        refuse("block_n", f"must be at least matrix_instr_nonkdim ({config.matrix_instr_nonkdim})")
-    if config.matrix_instr_nonkdim == 32 and config.block_m < 32:
-        refuse("matrix_instr_nonkdim", f"must be 16 with block_m {config.block_m}: half the rows would be padding")
+    # v_cvt_scalef32_pk_fp4_* exists on gfx950 only; software gives the same bits.
+    require(config.convert[:2] == "sw", "convert", f"must be 'sw_bits' or 'sw_aiter' on {arch}: it is gfx950's")
+    for name in ("waves_per_eu", "matrix_instr_nonkdim", "xcd_remap"):
+        require(getattr(config, name) == DEFAULTS[name], name, f"must be {DEFAULTS[name]} on {arch}: an AMD knob")
 
 
-def _check_offsets(config: GemmConfig, shape: Shape, refuse: Refuse) -> None:
-    """Offsets are 32 bits wide: every element of every buffer, one tile past its end included, lies below 2^31."""
-    rows, columns = shape.m + config.block_m, shape.n + max(config.block_n, 256)
-    deep = shape.k + max(config.block_k, config.quant_block_k)
-    if max(rows * deep, columns * deep // 2, rows * columns) >= 2**31:
-        refuse(
-            "block_m", f"no value works on {shape}: offsets are 32 bits wide; A, B and C must be below 2^31 elements"
-        )
-    elif effective_split(config, shape) * rows * columns >= 2**31:
-        refuse("split_k", f"must be smaller on {shape}: partial results beyond 2^31 elements are out of reach")
-
-
-def _check_sliced(config: GemmConfig, shape: Shape, refuse: Refuse) -> None:
+def _check_sliced(config: GemmConfig, shape: Shape, split: int, require: Require) -> None:
     """Variants whose waves divide K: layouts are the MFMA's."""
     # Whole MFMA tiles of 16 rows per wave; more than 64 rows do not fit in registers beside the loads.
-    if config.block_m not in (16, 32, 64):
-        refuse("block_m", "must be 16, 32 or 64 in sliced variants")
-    if config.block_n > 256:
-        refuse("block_n", "must be 16 to 256 in sliced variants")
-    elif config.columns > 256:
-        refuse("tiles_n", "must be 1 to 8, and tiles_n x block_n at most 256 columns")
+    require(config.block_m in (16, 32, 64), "block_m", "must be 16, 32 or 64 in sliced variants")
+    require(config.block_n <= 256, "block_n", "must be 16 to 256 in sliced variants")
+    require(config.columns <= 256 or config.tiles_n == 1, "tiles_n", "tiles_n x block_n must be at most 256 columns")
     # Buffer instructions reach 2^31 - 2 bytes and read zero beyond, without a trace.
-    split = effective_split(config, shape, config.num_warps)
-    if 2 * (shape.m + 64) * shape.k >= 2**31 or 4 * (shape.m + 64) * (shape.n + 256) >= 2**31:
-        refuse("block_m", f"no value works on {shape}: A or C is larger than buffer addressing reaches")
-    elif 4 * split * (shape.m + 64) * (shape.n + 256) >= 2**31:
-        refuse("split_k", f"must be smaller on {shape}: partial results beyond 2^31 bytes are out of reach")
-    if config.split_sum == "inside" and split == 1:
-        refuse("split_sum", "must be 'launch' where K is not split")
+    rows, columns = shape.m + 64, shape.n + 256
+    reached = max(2 * rows * shape.k, 4 * rows * columns) < 2**31
+    require(reached, "block_m", f"no value works on {shape}: A or C is larger than buffer addressing reaches")
+    reached = not reached or 4 * split * rows * columns < 2**31
+    require(reached, "split_k", f"must be smaller on {shape}: partial results beyond 2^31 bytes are out of reach")
+    require(config.split_sum == "launch" or split > 1, "split_sum", "must be 'launch' where K is not split")
     # One MFMA step, or the two whose scales share a dword.
-    if config.block_k not in (128, 256):
-        refuse("block_k", "must be 128 or 256 in sliced variants: the K step of one wave")
+    require(config.block_k in (128, 256), "block_k", "must be 128 or 256 in sliced variants: the K step of one wave")
     # A lane owns whole scale blocks, two bf16 a register: only this convert takes them so.
-    if config.convert != "hw_bf16":
-        refuse("convert", "must be 'hw_bf16' in sliced variants")
+    require(config.convert == "hw_bf16", "convert", "must be 'hw_bf16' in sliced variants")
 
 
-def _check_cooperative(config: GemmConfig, shape: Shape, refuse: Refuse) -> None:
+def _check_cooperative(config: GemmConfig, shape: Shape, require: Require) -> None:
     """256 workgroups on 8 XCDs: an XCD has one row tile, at most 32 parts of A and at most 32 column tiles."""
     tiles_m = math.ceil(shape.m / config.block_m)
-    if tiles_m > XCDS:
-        refuse("block_m", f"must be larger: {tiles_m} row tiles of M={shape.m}, each of which takes an XCD of {XCDS}")
-        return
-    if shape.k % 256:
-        refuse("block_k", f"no value works on {shape}: K must be a multiple of 256, whole dwords of shuffled scales")
+    require(tiles_m <= XCDS, "block_m", f"must be larger: {tiles_m} row tiles, each of which takes an XCD of {XCDS}")
+    require(shape.k % 256 == 0, "block_k", f"no value works on {shape}: K is no multiple of 256")
     # A wave keeps its half of the dwords of scales from step to step.
-    if config.num_warps == 1 and config.block_k == 128:
-        refuse("num_warps", "must be 2 to 16 with block_k 128 where an XCD shares A, or block_k 256")
+    alone = config.num_warps == 1 and config.block_k == 128
+    require(not alone, "num_warps", "must be 2 or more with block_k 128 where an XCD shares A")
     # A part is 16 rows, one scale block to a lane.
-    if config.quant_block_m != DEFAULTS["quant_block_m"]:
-        refuse("quant_block_m", "must be 16 in cooperative variants: the rows of a part of A")
-    if config.quant_block_k < 128 or shape.k % config.quant_block_k:
-        refuse("quant_block_k", f"must be 128 or more and divide K={shape.k}: a part of A is whole steps")
-    elif (parts := config.block_m // 16 * (shape.k // config.quant_block_k)) > 32:
-        refuse("quant_block_k", f"must be larger: {parts} parts of A, one to each of an XCD's 32 workgroups at most")
-    tiles = math.ceil(math.ceil(shape.n / config.columns) / (XCDS // tiles_m))
-    if tiles > 32:
-        refuse("tiles_n", f"must be larger: {tiles} column tiles an XCD, which has 32 workgroups")
+    require(config.quant_block_m == 16, "quant_block_m", "must be 16 in cooperative variants: the rows of a part of A")
+    part = config.quant_block_k
+    whole = part >= 128 and shape.k % part == 0
+    require(whole, "quant_block_k", f"must be 128 or more and divide K={shape.k}: a part of A is whole steps")
+    parts = config.block_m // 16 * (shape.k // part)
+    require(not whole or parts <= 32, "quant_block_k", f"must be larger: {parts} parts of A for 32 workgroups an XCD")
+    tiles = math.ceil(math.ceil(shape.n / config.columns) / max(XCDS // tiles_m, 1))
+    require(tiles <= 32, "tiles_n", f"must be larger: {tiles} column tiles an XCD, which has 32 workgroups")
 
 
-def _check_hopper(config: GemmConfig, refuse: Refuse) -> None:
-    """wgmma: decoded B is its register operand."""
-    # wgmma's M axis is 64 rows of B per four warps; other pairs decode rows twice or leave warps idle.
-    if config.num_warps not in (4, 8, 16) or config.block_n != 16 * config.num_warps:
-        refuse("block_n", "must be 64, 128 or 256 with 4, 8 or 16 warps in hopper: 64 rows of B per warp group")
-    if config.block_m < 16:
-        refuse("block_m", "must be 16 to 256 in hopper")
+def least_lds(config: GemmConfig, shape: Shape, traits: VariantTraits, arch: str) -> int:
+    """Bytes of LDS (CUDA: shared memory) that a workgroup needs at least; 0 where no bound is known.
 
-
-def least_lds(config: GemmConfig, shape: Shape, traits: VariantTraits | None, arch: str) -> int:
-    """Bytes of LDS (CUDA: shared memory) that a workgroup needs at least; 0 where nothing is known."""
-    if traits is None or traits.hopper:
-        return 0
+    Read off kernels that Triton 3.9 compiled; what the compiler adds (scales, padding) is left out.
+    """
+    tiles_k = math.ceil(shape.k / config.block_k)
+    stages = min(config.num_stages, tiles_k)
+    copies = stages if resolved_a_mode(config, shape, traits) == "prequant" else 1
     if traits.sliced:  # the waves' fp32 tiles side by side, after A where it is staged
-        rounds = math.ceil(
-            shape.k / (config.block_k * config.num_warps * effective_split(config, shape, config.num_warps))
-        )
-        staged = 2 * config.block_m * config.block_k * config.num_warps * rounds * (config.a_path == "staged")
-        return max(4 * config.num_warps * config.block_m * config.columns, staged)
-    return 0
+        waves = config.num_warps * effective_split(config, shape, config.num_warps)
+        staged = 2 * config.block_m * config.block_k * config.num_warps * math.ceil(tiles_k / waves)
+        return max(4 * config.num_warps * config.block_m * config.columns, staged if config.a_path == "staged" else 0)
+    if traits.hopper:  # A as bf16 values, once a stage if it is loaded so
+        return 2 * config.block_m * config.block_k * copies
+    if arch != "gfx950":
+        return 0
+    # Packed A crosses LDS, once a stage if it is loaded so. B does where several waves multiply the same columns: waves
+    # are laid out along N until a wave's rows are half as many as its columns, as Triton's backend does it.
+    size, rows, columns = config.matrix_instr_nonkdim, 1, 1
+    while rows * columns < config.num_warps:
+        if config.block_m // (2 * size) // rows >= config.block_n // size // columns and rows < config.block_m // size:
+            rows *= 2
+        else:
+            columns *= 2
+    shared = config.block_n * stages if rows > 1 and stages > 1 else 0
+    return (config.block_m * copies + shared) * config.block_k // 2

@@ -72,7 +72,7 @@ def torchao_answerer() -> Answerer:
     return answer
 
 
-_CONSTANTS = {"BLOCK_M": TILE_ROWS, "BLOCK_K": TILE_COLUMNS, "MASK_M": True, "MASK_K": True, "OFFSET_BITS": 32}
+_CONSTANTS = {"BLOCK_M": TILE_ROWS, "BLOCK_K": TILE_COLUMNS, "MASK_M": True, "MASK_K": True, "scale_rows": None}
 
 
 def _laid_out(x: torch.Tensor) -> torch.Tensor:

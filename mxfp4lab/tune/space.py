@@ -13,9 +13,9 @@ from mxfp4lab.config import (
     CHOICES,
     VARIANT_TRAITS,
     GemmConfig,
+    check_variant,
     config_errors,
-    effective_split,
-    resolved_a_mode,
+    live_axes,
     runs_on,
 )
 from mxfp4lab.gfx950 import plan_hash
@@ -31,10 +31,9 @@ CLOCK_AXES: dict[str, tuple] = {
     "cache_modifier": ("", ".cg"),
     "xcd_remap": (0, 8),
     "group_m": (1, 4, 8),
-    "split_order": ("outer", "inner"),
 }
 # Axes that 03_variants shows one by one: never better at their other values, or chosen by the plan.
-FIXED_AXES = ("a_mode", "assume", "masks", "offset_bits")
+FIXED_AXES = ("a_mode",)
 # Axes that change the machine code of a workgroup, tried around the best of the product.
 CODE_AXES: dict[str, tuple] = {
     "convert": ("hw_f32", "hw_bf16", "sw_bits"),
@@ -46,11 +45,7 @@ CODE_AXES: dict[str, tuple] = {
     "block_n": (32, 64, 128, 256),
     "block_k": (128, 256, 512, 1024),
     "split_k": (1, 2, 4, 7, 8, 14, 16),
-    "scale_load": ("auto", "in_place", "by_tile"),
-    "specialize": ("auto", "constexpr"),
     "load_order": ("loads_first", "convert_first"),
-    "accumulate": ("in_place", "add"),
-    "row_tail": ("wrap", "mask"),
     "tiles_n": (1, 2, 3, 4, 7),
     "quant_block_m": (4, 8, 16, 32),
     "quant_block_k": (64, 128, 256, 512),
@@ -58,7 +53,6 @@ CODE_AXES: dict[str, tuple] = {
     "reduce_block_m": (1, 4, 16, 32),
     "reduce_block_n": (64, 128, 256),
     "reduce_num_warps": (1, 2, 4),
-    "reduce_form": ("loop", "block", "flat"),
 }
 # An axis of words that is named nowhere above is searched over all of its values: a new one needs no entry here.
 CODE_AXES |= {name: values for name, values in CHOICES.items() if name not in {*CODE_AXES, *CLOCK_AXES, *FIXED_AXES}}
@@ -116,11 +110,9 @@ class Space:
 def searchable_variants(arch: str = "gfx950") -> tuple[str, ...]:
     """What a search takes unless told otherwise: every variant written for the target whose kernels are all ours.
 
-    A variant that only chooses between two others comes last: it adds nothing to them. Prebuilt GEMMs have no tile to
-    tune; they are looked at where they are asked for.
+    Prebuilt GEMMs have no tile to tune; they are looked at where they are asked for.
     """
-    names = [name for name in VARIANTS if runs_on(name, arch) and not VARIANT_TRAITS[name].needs_aiter]
-    return tuple(sorted(names, key=lambda name: VARIANT_TRAITS[name].a_mode == "open"))
+    return tuple(name for name in VARIANTS if runs_on(name, arch) and not VARIANT_TRAITS[name].needs_aiter)
 
 
 def enumerate_space(
@@ -139,16 +131,12 @@ def enumerate_space(
         ValueError: unknown variant.
     """
     for variant in variants:
-        if variant not in VARIANTS:
-            raise ValueError(f"variant={variant!r} is unknown; known: {', '.join(VARIANTS)}")
-        if not runs_on(variant, arch):
+        if not runs_on(check_variant(variant), arch):
             raise ValueError(f"variant={variant!r} is not written for {arch}; that are {', '.join(_written_for(arch))}")
     pairs: dict[tuple[str, GemmConfig], list[str]] = {}
     for known in known_configs(shape):
-        for variant in variants:
-            config = _for_variant(known.config, known.variant, variant)
-            if config is not None:
-                pairs.setdefault((variant, for_arch(config, arch)), []).append(known.label)
+        if known.variant in variants:
+            pairs.setdefault((known.variant, for_arch(known.config, arch)), []).append(known.label)
     asked = list(extra)
     for pair in asked:
         pairs.setdefault(pair, [])
@@ -226,8 +214,9 @@ def neighbours(
         clock: also along the axes that only a clock can judge.
     """
     axes = {**CODE_AXES, **CLOCK_AXES} if clock else CODE_AXES
+    live = live_axes(config, shape, VARIANT_TRAITS[variant])
     for name, values in axes.items():
-        if _is_idle(name, variant, config, shape):
+        if name not in live:
             continue
         for value in values:
             if value != getattr(config, name):
@@ -246,33 +235,6 @@ def for_arch(config: GemmConfig, arch: str) -> GemmConfig:
 
 def _written_for(arch: str) -> list[str]:
     return [name for name in VARIANTS if runs_on(name, arch)]
-
-
-def _for_variant(config: GemmConfig, of: str, variant: str) -> GemmConfig | None:
-    """A known config under a variant's name: its own, or one that leaves open what the other fixes."""
-    if of == variant:
-        return config
-    if of not in VARIANT_TRAITS or VARIANT_TRAITS[variant].a_mode != "open":
-        return None
-    if VARIANT_TRAITS[of].b_layout != VARIANT_TRAITS[variant].b_layout or VARIANT_TRAITS[of].needs_aiter:
-        return None
-    if VARIANT_TRAITS[variant].hopper:  # nothing of an AMD submission's axes is left there
-        return None
-    return replace(config, a_mode=VARIANT_TRAITS[of].a_mode)
-
-
-def _is_idle(name: str, variant: str, config: GemmConfig, shape: Shape) -> bool:
-    """Whether an axis cannot matter here: those of a small kernel that does not run."""
-    traits = VARIANT_TRAITS[variant]
-    if traits.needs_aiter and not name.startswith("quant_") and name != "convert":
-        return True
-    if name.startswith("reduce_"):
-        return traits.needs_aiter or effective_split(config, shape, config.num_warps if traits.sliced else 1) == 1
-    if name == "quant_block_k" and traits.cooperative:
-        return False
-    if name.startswith("quant_"):
-        return resolved_a_mode(config, shape, traits) == "fused"
-    return False
 
 
 def _take_turns(candidates: Iterable[Candidate], arch: str) -> Iterator[Candidate]:
