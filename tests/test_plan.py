@@ -43,7 +43,7 @@ def test_defaults_are_valid_where_the_variant_runs(variant):
 
 def test_a_split_adds_partials_and_a_reduce():
     plan = build_plan("fused_preshuffled", GemmConfig(split_k=8), "16,2112,7168")
-    assert [launch.name for launch in plan.launches] == ["gemm", "reduce_tiles"]
+    assert [launch.name for launch in plan.launches] == ["gemm_tiles", "reduce_tiles"]
     assert plan.buffer("partial").shape == (7, 16, 2112) and plan.buffer("partial").dtype == "f32"
     whole = build_plan("fused_preshuffled", GemmConfig(split_k=8), "16,2112,256")
     assert len(whole.launches) == 1
@@ -51,7 +51,7 @@ def test_a_split_adds_partials_and_a_reduce():
 
 def test_prequant_has_its_own_kernel():
     plan = build_plan("prequant_rowmajor", None, "4,2880,512")
-    assert [launch.name for launch in plan.launches] == ["quantize_rows", "gemm"]
+    assert [launch.name for launch in plan.launches] == ["quantize_rows", "gemm_tiles"]
     assert dict(plan.launches[1].args)["a_scale_ptr"] == Ref("a_scale")
 
 

@@ -21,7 +21,7 @@ from .tiles import (
 
 
 @triton.jit
-def gemm(
+def gemm_tiles(
     a_ptr,
     b_ptr,
     b_scale_ptr,

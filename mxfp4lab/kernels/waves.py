@@ -112,7 +112,7 @@ def quantize_blocks(pairs, AMAX, MOVABLE, WAVES, ROWS, STEP_K):
         w0, w1, w2, w3, byte, _ = gl.inline_asm_elementwise(
             BLOCK_BY_PACKED_MAX,
             BLOCK_CONSTRAINTS_PACKED,
-            block + (0xE0,),
+            block + (0xE0,),  # noqa: RUF005 (the JIT adds tuples, it does not unpack them)
             dtype=(gl.int32, gl.int32, gl.int32, gl.int32, gl.int32, gl.int32),
             is_pure=MOVABLE,
             pack=1,

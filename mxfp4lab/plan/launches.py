@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from mxfp4lab.config import VARIANT_TRAITS, GemmConfig, effective_split, resolved_a_mode, waves_along_k
+from mxfp4lab.config import VARIANT_TRAITS, GemmConfig, effective_split, resolved_a_mode
 from mxfp4lab.kernels import cooperative, gemm, hopper, quantize, reduce, sliced
 from mxfp4lab.plan.data import Buffer, Plan, Ref, TritonLaunch
 from mxfp4lab.shapes import Shape
@@ -75,19 +75,20 @@ def build_gemm(config: GemmConfig, shape: Shape, arch: str, variant: str) -> Pla
         launches.append(quantize_launch(config, shape))
     if split > 1:
         buffers.append(Buffer("partial", (split, m, n), "f32", "workspace"))
-    given = dict(
-        a_ptr=a, b_ptr="b_shuffle" if shuffled else "b_q", b_scale_ptr="b_scale_sh",
-        out_ptr="partial" if split > 1 else "c", M=m, N=n, K=k, a_scale_ptr=a_scale,
-        BLOCK_M=config.block_m, BLOCK_N=config.block_n, BLOCK_K=config.block_k, SPLIT_K=split, GROUP_M=config.group_m,
-        XCDS=config.xcd_remap, B_SHUFFLED=shuffled, CONVERT="" if a_scale else config.convert,
-        MASK_M=m % config.block_m != 0, MASK_N=n % config.block_n != 0, MASK_K=k % config.block_k != 0,
-        CACHE=config.cache_modifier, NUM_STAGES=config.num_stages,
-    )  # fmt: skip
+    given = {
+        "a_ptr": a, "b_ptr": "b_shuffle" if shuffled else "b_q", "b_scale_ptr": "b_scale_sh",
+        "out_ptr": "partial" if split > 1 else "c", "M": m, "N": n, "K": k, "a_scale_ptr": a_scale,
+        "BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "BLOCK_K": config.block_k, "SPLIT_K": split,
+        "GROUP_M": config.group_m,
+        "XCDS": config.xcd_remap, "B_SHUFFLED": shuffled, "CONVERT": "" if a_scale else config.convert,
+        "MASK_M": m % config.block_m != 0, "MASK_N": n % config.block_n != 0, "MASK_K": k % config.block_k != 0,
+        "CACHE": config.cache_modifier, "NUM_STAGES": config.num_stages,
+    }  # fmt: skip
     options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
     if arch == "gfx950":
         options |= {"waves_per_eu": config.waves_per_eu, "matrix_instr_nonkdim": config.matrix_instr_nonkdim}
     programs = ceil_div(m, config.block_m) * ceil_div(n, config.block_n) * split
-    launches.append(launch(gemm.gemm, (programs,), given, options, folded=traits.constexpr))
+    launches.append(launch(gemm.gemm_tiles, (programs,), given, options, folded=traits.constexpr))
     if split > 1:
         launches.append(reduce_launch(config, shape, split))
     buffers.append(Buffer("c", (m, n), "bf16", "output"))
@@ -100,11 +101,11 @@ def build_sliced(config: GemmConfig, shape: Shape, arch: str, variant: str) -> P
     split = effective_split(config, shape, config.num_warps)
     inside = split > 1 and config.split_sum == "inside"
     tiles = ceil_div(m, config.block_m) * ceil_div(n, config.columns)
-    given = _wave_constants(config, shape) | dict(
-        out_ptr="c" if split == 1 or inside else "partial", partial_ptr="partial" if inside else None,
-        arrived_ptr="arrived" if inside else None, SPLIT_K=split, XCDS=config.xcd_remap,
-        STAGED=config.a_path == "staged", MOVABLE=config.load_order == "convert_first",
-    )  # fmt: skip
+    given = _wave_constants(config, shape) | {
+        "out_ptr": "c" if split == 1 or inside else "partial", "partial_ptr": "partial" if inside else None,
+        "arrived_ptr": "arrived" if inside else None, "SPLIT_K": split, "XCDS": config.xcd_remap,
+        "STAGED": config.a_path == "staged", "MOVABLE": config.load_order == "convert_first",
+    }  # fmt: skip
     buffers = [*input_buffers(shape)]
     if split > 1:
         sizes = (tiles, split, config.block_m * config.columns) if inside else (split, m, n)
@@ -131,10 +132,10 @@ def build_cooperative(config: GemmConfig, shape: Shape, arch: str, variant: str)
         Buffer("begun", (1,), "i32", "workspace", fill=0),
         Buffer("c", (shape.m, shape.n), "bf16", "output"),
     )
-    given = _wave_constants(config, shape) | dict(
-        out_ptr="c", a_q_ptr="a_q", a_scale_ptr="a_scale", flags_ptr="flags", begun_ptr="begun",
-        PART_K=config.quant_block_k,
-    )  # fmt: skip
+    given = _wave_constants(config, shape) | {
+        "out_ptr": "c", "a_q_ptr": "a_q", "a_scale_ptr": "a_scale", "flags_ptr": "flags", "begun_ptr": "begun",
+        "PART_K": config.quant_block_k,
+    }  # fmt: skip
     options = {"num_warps": config.num_warps, "waves_per_eu": config.waves_per_eu}
     made = launch(cooperative.gemm_cooperative, (XCDS * PER_XCD,), given, options)
     return Plan(variant, config, shape, arch, buffers, (replace(made, peer_stride=XCDS),))
@@ -142,11 +143,11 @@ def build_cooperative(config: GemmConfig, shape: Shape, arch: str, variant: str)
 
 def _wave_constants(config: GemmConfig, shape: Shape) -> dict[str, Any]:
     """What the two kernels whose waves divide K have in common."""
-    return dict(
-        a_ptr="a", b_ptr="b_shuffle", b_scale_ptr="b_scale_sh", M=shape.m, N=shape.n, K=shape.k,
-        BLOCK_M=config.block_m, BLOCK_N=config.block_n, TILES=config.tiles_n, STEP_K=config.block_k,
-        WAVES=config.num_warps, AMAX=config.amax, CACHE=config.cache_modifier,
-    )  # fmt: skip
+    return {
+        "a_ptr": "a", "b_ptr": "b_shuffle", "b_scale_ptr": "b_scale_sh", "M": shape.m, "N": shape.n, "K": shape.k,
+        "BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "TILES": config.tiles_n, "STEP_K": config.block_k,
+        "WAVES": config.num_warps, "AMAX": config.amax, "CACHE": config.cache_modifier,
+    }  # fmt: skip
 
 
 def build_hopper(config: GemmConfig, shape: Shape, arch: str, variant: str) -> Plan:
@@ -161,7 +162,14 @@ def build_hopper(config: GemmConfig, shape: Shape, arch: str, variant: str) -> P
         buffers.append(Buffer("a_value", (m, k), "bf16", "workspace"))
         block_k = min(config.quant_block_k, max(64, 1 << (k.bit_length() - 1)))
         grid = (ceil_div(m, config.quant_block_m), ceil_div(k, block_k))
-        given = dict(a_ptr="a", out_ptr="a_value", M=m, K=k, BLOCK_M=config.quant_block_m, BLOCK_K=block_k)
+        given = {
+            "a_ptr": "a",
+            "out_ptr": "a_value",
+            "M": m,
+            "K": k,
+            "BLOCK_M": config.quant_block_m,
+            "BLOCK_K": block_k,
+        }
         launches.append(launch(hopper.hopper_quantize, grid, given, {"num_warps": config.quant_num_warps}))
         # The GEMM may start while the quantize kernel runs; it waits before it reads A.
         options["launch_pdl"] = True
@@ -170,12 +178,12 @@ def build_hopper(config: GemmConfig, shape: Shape, arch: str, variant: str) -> P
         buffers.append(Buffer("partial", sizes, "f32", "workspace"))
         buffers.append(Buffer("count", (tiles_n * tiles_m,), "i32", "workspace", fill=0))
     buffers.append(Buffer("c", (m, n), "bf16", "output"))
-    given = dict(
-        a_ptr="a" if fused else "a_value", b_ptr="b_q", b_scale_ptr="b_scale_sh", c_ptr="c",
-        partial_ptr="partial" if split > 1 else "c", count_ptr="count" if split > 1 else "c",  # c: never read
-        M=m, N=n, K=k, BLOCK_M=config.block_m, BLOCK_N=config.block_n, BLOCK_K=config.block_k, SPLIT_K=split,
-        NUM_STAGES=config.num_stages, QUANTIZE_A=fused,
-    )  # fmt: skip
+    given = {
+        "a_ptr": "a" if fused else "a_value", "b_ptr": "b_q", "b_scale_ptr": "b_scale_sh", "c_ptr": "c",
+        "partial_ptr": "partial" if split > 1 else "c", "count_ptr": "count" if split > 1 else "c",  # c: never read
+        "M": m, "N": n, "K": k, "BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "BLOCK_K": config.block_k,
+        "SPLIT_K": split, "NUM_STAGES": config.num_stages, "QUANTIZE_A": fused,
+    }  # fmt: skip
     launches.append(launch(hopper.hopper_gemm, (tiles_n, split, tiles_m), given, options))
     return Plan(variant, config, shape, arch, tuple(buffers), tuple(launches))
 
@@ -184,11 +192,11 @@ def quantize_launch(config: GemmConfig, shape: Shape, shuffled: bool = False) ->
     """A to e2m1 and scales: row-major, or at their shuffled offsets with the padding written as zeros."""
     m, k, block_m, block_k = shape.m, shape.k, config.quant_block_m, config.quant_block_k
     rows, columns = padded_scale_shape(m, k) if shuffled else (m, k // 32)
-    given = dict(
-        a_ptr="a", a_q_ptr="a_q", a_scale_ptr="a_scale_sh" if shuffled else "a_scale", M=m, K=k,
-        scale_rows=rows if shuffled else None, CONVERT=config.convert, BLOCK_M=block_m, BLOCK_K=block_k,
-        MASK_M=shuffled or m % block_m != 0, MASK_K=columns * 32 != k or k % block_k != 0,
-    )  # fmt: skip
+    given = {
+        "a_ptr": "a", "a_q_ptr": "a_q", "a_scale_ptr": "a_scale_sh" if shuffled else "a_scale", "M": m, "K": k,
+        "scale_rows": rows if shuffled else None, "CONVERT": config.convert, "BLOCK_M": block_m, "BLOCK_K": block_k,
+        "MASK_M": shuffled or m % block_m != 0, "MASK_K": columns * 32 != k or k % block_k != 0,
+    }  # fmt: skip
     grid = (ceil_div(rows, block_m), ceil_div(columns * 32, block_k))
     return launch(quantize.quantize_rows, grid, given, {"num_warps": config.quant_num_warps})
 
@@ -196,7 +204,7 @@ def quantize_launch(config: GemmConfig, shape: Shape, shuffled: bool = False) ->
 def reduce_launch(config: GemmConfig, shape: Shape, split: int) -> TritonLaunch:
     """Partial results to C."""
     block_m, block_n = config.reduce_block_m, config.reduce_block_n
-    given = dict(partial_ptr="partial", c_ptr="c", M=shape.m, N=shape.n, SPLIT_K=split, BLOCK_M=block_m,
-                 BLOCK_N=block_n)  # fmt: skip
+    given = {"partial_ptr": "partial", "c_ptr": "c", "M": shape.m, "N": shape.n, "SPLIT_K": split, "BLOCK_M": block_m,
+                 "BLOCK_N": block_n}  # fmt: skip
     grid = (ceil_div(shape.m, block_m), ceil_div(shape.n, block_n))
     return launch(reduce.reduce_tiles, grid, given, {"num_warps": config.reduce_num_warps})
