@@ -17,24 +17,15 @@ between a vector instruction that writes its operand and itself: the compiler co
 import triton.language as tl
 
 
-def over_block(last, *forms):
-    """Maxima of three by turns: ``(instruction, destination, operand)`` over registers 6 to ``last``, two at a time.
-
-    The first takes three registers of the block, each further one what its form has so far and two more.
-    """
-    lines = []
-    for register in range(7, last + 1, 2):
-        for name, so_far, operand in forms:
-            first = operand.format(6) if register == 7 else so_far
-            pair = operand.format(register), operand.format(min(register + 1, 21))
-            lines.append(f"{name} {so_far}, {first}, {pair[0]}, {pair[1]}\n")
-    return "".join(lines)
-
-
 # The high halves as f32 magnitudes (the low half only breaks ties); the low halves by an unsigned and a signed maximum,
-# of which one or the other is the largest magnitude, depending on signs. 28 instructions for amax.
+# of which one or the other is the largest magnitude, depending on signs: by turns, each the largest of what it has so
+# far and of two more registers. 28 instructions for amax.
 MAX3 = (
-    over_block(21, ("v_max3_f32", "$0", "|${}|"), ("v_max3_u16", "$1", "${}"), ("v_max3_i16", "$2", "${}"))
+    "".join(
+        f"{name} {far}, {far if at > 7 else form.format(6)}, {form.format(at)}, {form.format(min(at + 1, 21))}\n"
+        for at in range(7, 22, 2)
+        for name, far, form in (("v_max3_f32", "$0", "|${}|"), ("v_max3_u16", "$1", "${}"), ("v_max3_i16", "$2", "${}"))
+    )
     + """v_lshrrev_b32 $0, 16, $0
 v_and_b32 $1, 0x7fff, $1
 v_and_b32 $2, 0x7fff, $2
@@ -59,7 +50,11 @@ BLOCK_BY_MAX3 = tl.constexpr(f"{MAX3}v_lshlrev_b32 $5, 23, $4\n{CONVERT}s_nop 1\
 # minima of three do. A magnitude beyond that is a NaN to them, and the maximum keeps NaN: then exact maxima decide (one
 # branch that real data never takes). Below it nothing carries past exponent 254, which saves the last correction.
 BLOCK_BY_PACKED_MAX = tl.constexpr(
-    over_block(19, ("v_pk_maximum3_f16", "$0", "${}"), ("v_pk_minimum3_f16", "$1", "${}"))
+    "".join(
+        f"{name} {far}, {far if at > 7 else '$6'}, ${at}, ${at + 1}\n"
+        for at in range(7, 20, 2)
+        for name, far in (("v_pk_maximum3_f16", "$0"), ("v_pk_minimum3_f16", "$1"))
+    )
     + f"""v_pk_minimum3_f16 $1, $1, $21, $21
 v_pk_maximum3_f16 $0, $0, $21, $1 neg_lo:[0,0,1] neg_hi:[0,0,1]
 v_lshrrev_b32 $1, 16, $0

@@ -142,7 +142,7 @@ def _encoded(value: Any, size: int, kind: str, position: int) -> bytes:
         raise ValueError(f"args[{position}]: a {type(value).__name__}; allowed: {allowed}")
     if not whole and kind.startswith(("i", "u", "*")):
         raise ValueError(f"args[{position}]: {value!r} where the kernel takes {kind}")
-    if whole and not kind.startswith(("fp", "bf")):  # "by_value" is what a code object says of any number
+    if whole and not kind.startswith(("fp", "bf")):
         if not -(1 << (8 * size - 1)) <= value < 1 << (8 * size):
             raise ValueError(f"args[{position}]: {value} does not fit {size} bytes")
         return (int(value) & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
