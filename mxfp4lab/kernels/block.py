@@ -16,7 +16,6 @@ between a vector instruction that writes its operand and itself: the compiler co
 
 import triton.language as tl
 
-
 # The high halves as f32 magnitudes (the low half only breaks ties); the low halves by an unsigned and a signed maximum,
 # of which one or the other is the largest magnitude, depending on signs: by turns, each the largest of what it has so
 # far and of two more registers. 28 instructions for amax.

@@ -147,11 +147,7 @@ def launch_job(
     """The job that a Triton launch stands for: arguments specialised as the JIT would."""
     jit_fn = unwrap(launch.fn)
     try:
-<<<<<<< HEAD
-        chosen = specialize(jit_fn, arguments, arch, _buffer_ops(values), dict(launch.constants))
-=======
         chosen = specialize_launch(jit_fn, launch, buffers, arch, buffer_operations(current_knobs(knobs)))
->>>>>>> main
     except ValueError as error:
         raise CompileError(f"{launch.name}: {error}", "request") from None
     return make_job(jit_fn, chosen, dict(launch.options), arch, knobs)
