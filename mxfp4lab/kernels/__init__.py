@@ -8,11 +8,9 @@
 ``sliced``       the GEMM whose waves divide K (Gluon)
 ``cooperative``  the same with A quantized once on every XCD (Gluon)
 ``waves``        what one wave of these two loads, quantizes and stores
-``lane_layouts`` their layouts: which lane holds what
 ``reduce``       sums the fp32 partial results of a split K
 ``hopper``       the GEMM for NVIDIA's sm_90
 ``null``         a kernel that does nothing: the floor of a timing
-``wrong_wrap``   a mistake on purpose, for 03_variants
 """
 
 import atexit
