@@ -372,16 +372,13 @@ class Arguments(TorchFunctionMode):
         """The host reads or writes pinned memory that a queue still works on."""
         if name == "__get__" or name in _LOOKS or not name:
             return
+        to_gpu = name in ("to", "cuda") and _goes_to_gpu(args, kwargs)
+        if to_gpu or (name == "copy_" and any(t.is_cuda for t in tensors_in(args, []))):
+            return  # the copy itself knows
         for tensor in tensors_in([*args, *kwargs.values()], []):
-            if type(tensor) is torch.Tensor and not tensor.is_cuda and tensor.layout == torch.strided:
+            if not tensor.is_cuda and tensor.layout == torch.strided:
                 block = self._gpu.heap.block_of(tensor)
-                if (
-                    block is not None
-                    and block.pinned
-                    and not (name == "copy_" and any(t.is_cuda for t in tensors_in(args, [])))
-                ):
-                    if name in ("to", "cuda") and _goes_to_gpu(args, kwargs):
-                        continue
+                if block is not None and block.pinned:
                     self._gpu.order.host_touches(block, writes=name.endswith("_") and not name.endswith("__"))
 
 
