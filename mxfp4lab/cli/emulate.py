@@ -40,9 +40,9 @@ def main(args: argparse.Namespace) -> int:
 
 def _emulate(plan: Any, seed: int, checks: bool) -> dict[str, Any]:
     from mxfp4lab.emulate import emulate_plan
-    from mxfp4lab.exactness import FP32_BITS, input_sum_bits
+    from mxfp4lab.formats import FP32_BITS
     from mxfp4lab.gfx950 import EmulationError, compile_plan
-    from mxfp4lab.task import INPUT_NAMES, check_output, generate_input, reference_output
+    from mxfp4lab.task import INPUT_NAMES, check_output, generate_input, input_sum_bits, reference_output
 
     compiled = compile_plan(plan)
     inputs = generate_input(plan.shape, seed)
