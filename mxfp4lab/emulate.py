@@ -210,6 +210,7 @@ def launch_counts(entry: Any, kernel: Any, result: RunResult, traffic: SegmentCo
         scratch_bytes=resources.scratch_bytes,
         lds_bytes=resources.lds_bytes,
         occupancy_waves_per_simd=resources.occupancy_waves_per_simd,
+        waits_for_peers=int(bool(getattr(entry, "peer_stride", 0))),
     )
 
 

@@ -439,9 +439,7 @@ def check_box(rows: Sequence[Row]) -> dict[str, Any]:
     elif error <= HOLDS_WITHIN:
         verdict = f"the model holds here: median error {error:.0%}"
     elif ranks >= 0.8:
-        verdict = (
-            f"times here are {scale:.2f} times the model's, but it ranks configs well (Spearman {ranks:.2f}): refit"
-        )
+        verdict = f"times here are {scale:.2f} times the model's, but its ranks hold (Spearman {ranks:.2f}): refit"
     else:
         verdict = f"the model does not hold here (median error {error:.0%}, Spearman {ranks:.2f}): measure, do not rank"
     return {"rows": len(rows), "median_error": error, "scale": scale, "spearman": ranks, "verdict": verdict}

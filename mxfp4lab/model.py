@@ -139,7 +139,7 @@ def plan_terms(counts: Counts, p: Parameters, regime: str) -> dict[str, float]:
         terms["MFMA issue"] += work.waves * work.mfma_us
         terms["operand reads"] += rate * work.read_mb
         terms["spills"] += p.spill_us * work.scratch**p.spill_power
-        if getattr(launch, "waits_for_peers", 0):
+        if launch.waits_for_peers:
             terms["workgroups that wait"] += HANDSHAKE_US
     if counts.split_k > 1 and main_launch(counts) == launches - 1:  # no launch behind the GEMM that could sum
         terms["sum in the launch"] = p.launch_us
@@ -278,9 +278,10 @@ def model_from_document(document: Mapping[str, Any]) -> TimeModel:
     Raises:
         ValueError: the document has another schema or misses a parameter.
     """
-    if not isinstance(document, Mapping) or document.get("schema") != SCHEMA:
-        found = document.get("schema") if isinstance(document, Mapping) else type(document).__name__
-        raise ValueError(f"model document: schema={found!r}; allowed: {SCHEMA}")
+    if not isinstance(document, Mapping):
+        raise ValueError(f"model document: a {type(document).__name__}; allowed: an object with schema {SCHEMA}")
+    if document.get("schema") != SCHEMA:
+        raise ValueError(f"model document: schema={document.get('schema')!r}; allowed: {SCHEMA}")
     try:
         values = {f.name: float(document["parameters"][f.name]["value"]) for f in fields(Parameters)}
         return TimeModel(

@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, PercentFormatter
 
 # Okabe-Ito hues; shapes are told apart by marker as well.
 HUES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-# One colour per term, grouped by kind: floor grey, launches green, issue blue, memory orange, spills red, untimed violet.
+# One colour per term by kind: floor grey, launches green, issue blue, memory orange, spills red, untimed violet.
 TERM_COLOURS = {
     "launch floor": "#c8c8c8",
     "second launch": "#009e73",
@@ -40,10 +40,8 @@ def against_published(ax: Axes, rows: pd.DataFrame, device_rows: pd.DataFrame) -
     ax.plot(line, line, color="0.5", linewidth=1, zorder=1)
     ax.scatter(device_rows["published_us"], device_rows["predicted_us"], s=8, color="0.55", alpha=0.6, linewidths=0,
                label="device: prebuilt GEMM")  # fmt: skip
-    hues = HUES[: rows["shape"].nunique()]
-    sns.scatterplot(
-        rows, x="published_us", y="predicted_us", hue="shape", style="shape", palette=list(hues), s=55, ax=ax
-    )
+    hues = list(HUES[: rows["shape"].nunique()])
+    sns.scatterplot(rows, x="published_us", y="predicted_us", hue="shape", style="shape", palette=hues, s=55, ax=ax)
     ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(FixedLocator([t for t in (3, 4, 6, 8, 10, 15, 20, 30, 50, 100) if low <= t <= high]))

@@ -91,6 +91,7 @@ class LaunchCounts:
     scratch_bytes: int = 0
     lds_bytes: int = 0
     occupancy_waves_per_simd: int = 0
+    waits_for_peers: int = 0  # 1: workgroups wait for each other's results, which no published time knows
 
     def to_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _LAUNCH_FIELDS}
