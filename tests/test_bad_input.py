@@ -31,7 +31,7 @@ from mxfp4lab.config import GemmConfig, config_errors
 from mxfp4lab.counters import read_counters
 from mxfp4lab.emulate import emulate_plan
 from mxfp4lab.export import export_submission, lint_source, read_picks
-from mxfp4lab.formats import decode_e2m1, decode_e8m0, dequantize_mxfp4, encode_e8m0, pack_fp4, quantize_mxfp4
+from mxfp4lab.formats import decode_e2m1, decode_e8m0, dequantize_mxfp4, pack_fp4, quantize_mxfp4
 from mxfp4lab.gfx950 import compile_kernel, compile_plan, load_code_object, parse_amdgcn, run
 from mxfp4lab.gfx950.toolchain import cache as compile_cache
 from mxfp4lab.kernels import quantize
@@ -125,7 +125,6 @@ API: list[tuple[str, Callable[[], Any], str]] = [
     ("pack floats", lambda: pack_fp4(torch.zeros(2, 2)), "uint8"),
     ("decode floats as e2m1", lambda: decode_e2m1(torch.tensor([2.0])), "uint8"),
     ("decode floats as e8m0", lambda: decode_e8m0(torch.tensor([2.0])), "uint8"),
-    ("encode 3.0 as e8m0", lambda: encode_e8m0(torch.tensor([3.0])), "power"),
     ("shuffle with padding 300", lambda: e8m0_shuffle(U8, 300), "pad_value=300 must be a byte"),
     ("unshuffle more rows than there are",
      lambda: e8m0_unshuffle(torch.zeros(256, 8, dtype=torch.uint8), 1000, 8), "rows=1000"),

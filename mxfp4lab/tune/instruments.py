@@ -109,8 +109,8 @@ class Verifier:
     def _prepare(self, shape: Shape, seed: int) -> None:
         if self._key == (shape, seed):
             return
-        from mxfp4lab.exactness import FP32_BITS, input_sum_bits
-        from mxfp4lab.task import INPUT_NAMES, generate_input, reference_output
+        from mxfp4lab.formats import FP32_BITS
+        from mxfp4lab.task import INPUT_NAMES, generate_input, input_sum_bits, reference_output
 
         data = generate_input(shape, seed)
         self._inputs = dict(zip(INPUT_NAMES, data, strict=True))
