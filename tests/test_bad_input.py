@@ -40,7 +40,7 @@ from mxfp4lab.plan import build_plan
 from mxfp4lab.records import Counts, Trial, TrialLog, read_all_trials, read_trials, write_run_json
 from mxfp4lab.shapes import Shape, parse_shape
 from mxfp4lab.task import check_output, generate_input, input_dict, input_from, reference_gemm
-from mxfp4lab.tune import tune
+from mxfp4lab.tune import tune_shape
 from mxfp4lab.workers import compile_many
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -180,10 +180,10 @@ API: list[tuple[str, Callable[[], Any], str]] = [
     ("counts with NaN", lambda: Counts.from_dict(counts_dict(split_k=float("nan"))), "split_k: nan is not an integer"),
     ("counts with 3 for launches", lambda: Counts.from_dict(counts_dict(launches=3)), "3 is not a list"),
     ("a trial that is a list", lambda: Trial.from_dict([]), "list"),
-    ("tune with text for variants", lambda: tune(SHAPE, variants="hybrid"), "variants='hybrid'; allowed: a list"),
-    ("tune with 3 for variants", lambda: tune(SHAPE, variants=3), "variants=3; allowed: a list"),
-    ("tune with a billion workers", lambda: tune(SHAPE, workers=10**9), "workers=1000000000; allowed"),
-    ("tune with budget NaN", lambda: tune(SHAPE, budget=float("nan")), "budget=nan"),
+    ("tune with text for variants", lambda: tune_shape(SHAPE, variants="hybrid"), "variants='hybrid'; allowed: a list"),
+    ("tune with 3 for variants", lambda: tune_shape(SHAPE, variants=3), "variants=3; allowed: a list"),
+    ("tune with a billion workers", lambda: tune_shape(SHAPE, workers=10**9), "workers=1000000000; allowed"),
+    ("tune with budget NaN", lambda: tune_shape(SHAPE, budget=float("nan")), "budget=nan"),
     ("export a list", lambda: exported([1]), "picks: a list"),
     ("export the number 3", lambda: exported({TEXT: 3}), "3 is no (variant, config)"),
     ("export evidence that ends its string", lambda: exported(PICK, evidence='"""\nimport socket\n"""'), "evidence: "),

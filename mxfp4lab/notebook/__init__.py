@@ -58,10 +58,9 @@ def _workers() -> Parameter:
 
 
 def _budget() -> Parameter:
-    from mxfp4lab.tune import parse_budget
-    from mxfp4lab.tune.budget import ALLOWED
+    from mxfp4lab.tune import BUDGET_FORMS, parse_budget
 
-    return Parameter(parse_budget, ALLOWED, "configs to look at (160), or seconds (90s), or all")
+    return Parameter(parse_budget, BUDGET_FORMS, "configs to look at (160), or seconds (90s), or all")
 
 
 STANDARD: dict[str, Any] = {
