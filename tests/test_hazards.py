@@ -111,7 +111,7 @@ def test_partial_writes_are_not_forwarded(first, second):
             2,
             "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 4), 3",
             "s_getreg_b32 s8, hwreg(HW_REG_MODE, 0, 4)",
-            "hwreg(HW_REG_MODE, 0, 4)",
+            "hwreg(HW_REG_MODE,0,4)",
         ),
         (
             "store",

@@ -18,9 +18,8 @@ as one, `s_nop N` as N + 1.
 - "scalar" (2): a scalar register (vcc included) written by a vector instruction and read by one; by v_div_fmas (vcc) 4
   ("division"), by a vector memory instruction 5 ("address").
 - "matrix" (2): a vector register read by an MFMA.
-- "m0" (1): m0 written by s_mov, before a load to LDS (AMD's own kernels have it right behind s_add). "mode" (2): s_setreg before s_getreg or s_setreg
-  of the register.
-- "store" (2; 1 with a scalar register as offset): data of a store of more than 8 bytes that a vector instruction
+- "m0" (1): m0 written by a scalar instruction, before a load to LDS (*). "mode" (2): s_setreg before s_getreg or s_setreg of the register.
+- "store" (2; 1 with a scalar register as offset, *): data of a store of more than 8 bytes that a vector instruction
   overwrites: the store reads it late.
 
 Sources: LLVM, GCNHazardRecognizer for gfx940 and gfx950 (checkVALUHazards, checkDPPHazards, checkPermlaneHazards,
@@ -97,15 +96,20 @@ class _Rule:
     results: Callable[[_Facts], Operands]
     touches: Callable[[_Facts], Operands]
     words: str
+    prebuilt: bool = True  # whether AMD's prebuilt kernels keep it
 
 
-def find_hazards(program: Program) -> list[Hazard]:
+def find_hazards(program: Program, prebuilt: bool = False) -> list[Hazard]:
     """Every hazard of a program, in program order, along the text.
 
     A path that arrives by a branch has spent a wait state on the branch; what it might still miss is not looked for.
+
+    Args:
+        prebuilt: it is a code object of AMD's.
     """
     facts = [_Facts(item) for item in program.instructions]
-    made = [[(rule, results) for rule in _RULES if (results := rule.results(fact))] for fact in facts]
+    rules = [rule for rule in _RULES if rule.prebuilt or not prebuilt]
+    made = [[(rule, results) for rule in rules if (results := rule.results(fact))] for fact in facts]
     found = []
     for place, consumer in enumerate(facts):
         if consumer.unit in ("nop", "waitcnt", "barrier", "branch"):
@@ -247,12 +251,12 @@ _RULES: tuple[_Rule, ...] = (
     _Rule("matrix", 2, lambda fact: fact.results("vgpr", "agpr"),
           _when(lambda fact: fact.unit == "mfma", "vgpr", "agpr"),
           "an MFMA reads before the write arrives"),
-    _Rule("m0", 1, lambda fact: _only(fact.written, M0) if fact.name == "s_mov_b32" else [],
-          lambda fact: _only(fact.read, M0) if fact.unit == "vmem" else [], "m0 arrives later at a load to LDS"),
+    _Rule("m0", 1, lambda fact: _only(fact.written, M0) if fact.unit == "salu" else [],
+          lambda fact: _only(fact.read, M0) if fact.unit == "vmem" else [], "m0 arrives later at a load to LDS", False),
     _Rule("mode", 2, lambda fact: _mode(fact, "s_setreg"), lambda fact: _mode(fact, "s_setreg", "s_getreg"),
           "a mode arrives later"),
     _Rule("store", 2, lambda fact: _wide_data(fact, False), lambda fact: fact.written if fact.vector else [],
           "a store of more than 8 bytes reads its data late"),
     _Rule("store", 1, lambda fact: _wide_data(fact, True), lambda fact: fact.written if fact.vector else [],
-          "a store of more than 8 bytes reads its data late"),
+          "a store of more than 8 bytes reads its data late", False),
 )  # fmt: skip
