@@ -86,11 +86,9 @@ def test_functions_of_the_lab_are_carried_along(tmp_path: Path) -> None:
 
 
 def test_kernels_of_the_lab_are_carried_along() -> None:
-    cell = (
-        "from mxfp4lab.kernels.reduce import reduce_flat as sum_up\ndef custom_kernel(data):\n    sum_up[(1,)](data)\n"
-    )
+    cell = "from mxfp4lab.kernels.quantize import quantize_rows as q\ndef custom_kernel(data):\n    q[(1,)](data)\n"
     text = submission_from_cell(cell, None)
-    assert "def reduce_flat(" in text and "def as_offset(" in text and "sum_up = reduce_flat" in text
+    assert "def quantize_rows(" in text and "def load_tile(" in text and "q = quantize_rows" in text
     assert "import triton.language as tl" in text and "from ." not in text
     ast.parse(text)
 

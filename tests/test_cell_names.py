@@ -123,7 +123,7 @@ def test_of_a_record_of_the_lab_the_file_holds_what_it_asks_for() -> None:
     text = made(ENTRY + "rows() + config.block_n", ["def rows():\n    return config.block_m"], session)
     assert "config = SimpleNamespace(block_m=32, block_n=64)\n" in text
     whole = made(ENTRY + "vars(config)", [], session)
-    assert "block_m=32, " in whole and "reduce_form='loop'" in whole
+    assert "block_m=32, " in whole and "a_path='direct'" in whole
 
 
 @pytest.mark.parametrize(("value", "expected"), [
@@ -152,7 +152,7 @@ REFUSED = [
     ("import math as torch\nfrom mxfp4lab.formats import quantize_mxfp4\n" + ENTRY + "quantize_mxfp4(torch.pi)", [],
      "torch would mean two things in one file"),
     ("\n\n" + ENTRY + "config.block_m",
-     ["from mxfp4lab.plan import default_config\nconfig = default_config('hybrid', '4,32,64')"],
+     ["from mxfp4lab.plan import default_config\nconfig = default_config('fused_rowmajor', '4,32,64')"],
      "cell line 4: default_config of mxfp4lab.plan cannot be carried along"),
     (ENTRY + "helper()", ["def helper():\n    return missing"], "cell line 2: name 'missing' is defined neither"),
     (ENTRY + "best", ["best = Plan(open('/dev/null'))"], "cell line 2: name 'Plan' is defined neither"),
@@ -175,9 +175,9 @@ def test_what_the_lint_refuses_is_named_by_cell_and_line() -> None:
 
 
 def test_one_thing_imported_in_two_ways_is_one_thing() -> None:
-    cell = "from mxfp4lab.kernels.reduce import reduce_flat\n" + ENTRY + "reduce_flat[(1,)](tl.int32, np, one)"
+    cell = "from mxfp4lab.kernels.reduce import reduce_tiles\n" + ENTRY + "reduce_tiles[(1,)](tl.int32, np, one)"
     text = made(cell, ["from triton import language as tl\nimport numpy as np", "import numpy as np\none = np.ones(1)"])
-    assert text.count("import numpy as np") == 1 and "def reduce_flat(" in text
+    assert text.count("import numpy as np") == 1 and "def reduce_tiles(" in text
 
 
 # the file as a whole --------------------------------------------------------------------------------------------------

@@ -117,7 +117,7 @@ def test_an_exported_file_is_laid_out_as_ruff_does_it() -> None:
 UNSEEN = [Shape(*s) for s in ((2, 64, 128), (48, 1280, 2304), (96, 352, 512), (320, 3072, 448), (600, 512, 1536))]
 
 
-@pytest.mark.parametrize("variant", ["hybrid", "sliced_preshuffled", "prequant_preshuffled"])
+@pytest.mark.parametrize("variant", ["fused_rowmajor", "sliced_preshuffled", "prequant_preshuffled"])
 def test_formulas_hold_on_shapes_that_the_search_for_them_did_not_see(variant: str) -> None:
     """Every number of a launch follows from the file's formulas wherever a row's kernels are the ones planned."""
     assert not set(UNSEEN) & {*PROBE_SHAPES, *TASK_SHAPES}
@@ -255,22 +255,22 @@ def test_the_file_imports_where_there_is_no_gpu(tmp_path: Path) -> None:
 
 
 def test_two_exports_of_one_pick_are_the_same_file() -> None:
-    picks = dict.fromkeys(TASK_SHAPES[:3], ("hybrid", None))
+    picks = dict.fromkeys(TASK_SHAPES[:3], ("fused_rowmajor", None))
     assert export_submission(picks, None) == export_submission(picks, None)
 
 
-HYBRID = Pick("hybrid", GemmConfig())
+HYBRID = Pick("fused_rowmajor", GemmConfig())
 BAD_REQUESTS = [
     (lambda: export_submission({}, None), "picks: at least one shape"),
-    (lambda: export_submission({"1,2": ("hybrid", None)}, None), "accepted forms"),
+    (lambda: export_submission({"1,2": ("fused_rowmajor", None)}, None), "accepted forms"),
     (lambda: export_submission({SMALL: ("nonsense", None)}, None), "variant='nonsense' is unknown"),
-    (lambda: export_submission({SMALL: ("hybrid", {"block": 1})}, None), "unknown field 'block'"),
-    (lambda: export_submission({SMALL: ("hybrid", {"block_m": 3})}, None), "block_m=3"),
-    (lambda: export_submission({SMALL: ("hybrid", None)}, None, candidates=0), "candidates=0 must be"),
-    (lambda: export_submission({SMALL: ("hybrid", None)}, None, candidates=True), "candidates=True must be"),
+    (lambda: export_submission({SMALL: ("fused_rowmajor", {"block": 1})}, None), "unknown field 'block'"),
+    (lambda: export_submission({SMALL: ("fused_rowmajor", {"block_m": 3})}, None), "block_m=3"),
+    (lambda: export_submission({SMALL: ("fused_rowmajor", None)}, None, candidates=0), "candidates=0 must be"),
+    (lambda: export_submission({SMALL: ("fused_rowmajor", None)}, None, candidates=True), "candidates=True must be"),
     (lambda: export_submission({SMALL: []}, None), "has no config"),
-    (lambda: export_submission({SMALL: ("hybrid", None)}, "/proc/nowhere/s.py"), "cannot be written"),
-    (lambda: export_submission({SMALL: ("hybrid", None)}, None, evidence="a str" "eam of"), "line 7"),
+    (lambda: export_submission({SMALL: ("fused_rowmajor", None)}, "/proc/nowhere/s.py"), "cannot be written"),
+    (lambda: export_submission({SMALL: ("fused_rowmajor", None)}, None, evidence="a str" "eam of"), "line 7"),
     (lambda: build_recipe({SMALL: [HYBRID]}, HYBRID), "its launches depend on the shape"),
 ]  # fmt: skip
 
@@ -372,9 +372,9 @@ def test_bad_command_lines_get_one_line(tmp_path: Path, capfd: pytest.CaptureFix
         (["a.ipynb"], "export needs a notebook and the file to write"),
         (["none.ipynb", "s.py"], "no such file"),
         (["none.ipynb", "s.txt"], "is a .py file, and comes last"),
-        (["--variant", "hybrid"], "needs one file"),
+        (["--variant", "fused_rowmajor"], "needs one file"),
         (["--variant", "nope", str(tmp_path / "s.py")], "variant='nope' is unknown"),
-        (["--variant", "hybrid", "--config", "{", str(tmp_path / "s.py")], "is not JSON"),
+        (["--variant", "fused_rowmajor", "--config", "{", str(tmp_path / "s.py")], "is not JSON"),
         (["--lint"], "needs one file"),
         (["--lint", "none.py"], "no such file"),
     ]

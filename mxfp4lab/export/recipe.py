@@ -118,8 +118,7 @@ def signature(plan: Plan) -> tuple:
     # aiter's own call clears C where it splits K, so that a fill of the output is not the caller's business.
     buffers = tuple((b.name, b.dtype, b.fill if b.role == "workspace" else None)
                     for b in plan.buffers if b.role != "input")  # fmt: skip
-    # Where masks are always on they belong into the table, elsewhere they follow the shape.
-    return launches, buffers, plan.output, plan.config.masks
+    return launches, buffers, plan.output
 
 
 def _entry(launch: TritonLaunch | CodeObjectLaunch) -> str:

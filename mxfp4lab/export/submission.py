@@ -20,10 +20,7 @@ from mxfp4lab.shapes import Shape, parse_shape
 
 MAX_CANDIDATES = 16
 DEMANDING_SHAPES = (Shape(8, 2112, 7168), Shape(33, 160, 192), Shape(16, 512, 16384))
-_FORMS = (
-    "accumulate", "amax", "assume", "cache_modifier", "load_order", "masks", "row_tail", "scale_load", "specialize",
-    "a_path",
-)  # fmt: skip
+_FORMS = ("amax", "cache_modifier", "load_order", "a_path")
 _PLAIN = re.compile(r'[^"\\\x00-\x1f\x7f\u2028\u2029]*')
 Choice = Pick | tuple[str, GemmConfig | Mapping[str, object] | None]
 
@@ -126,7 +123,7 @@ def _default_pick(pick: Pick, arch: str) -> Pick:
     forms = {name: getattr(pick.config, name) for name in _FORMS}
     for variant in dict.fromkeys([pick.variant, *others]):
         config = default_config(variant, Shape(16, 4096, 4096), arch)
-        config = replace(config, block_m=16, split_k=1, convert=pick.config.convert, masks="needed", offset_bits=0)
+        config = replace(config, block_m=16, split_k=1, convert=pick.config.convert)
         if VARIANTS[variant].traits.a_mode == "open":
             config = replace(config, a_mode="fused")
         same = [replace(config, **forms)] if variant == pick.variant else []

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mxfp4lab.config import GemmConfig
+from mxfp4lab.hardware import MAX_WORKGROUP_THREADS, WAVE_LANES
 from mxfp4lab.plan.data import Buffer, Plan, Ref, TritonLaunch
 from mxfp4lab.shapes import Shape, parse_shape
 
@@ -47,7 +49,9 @@ def own_plan(
     named = [(launch.name, value.buffer) for launch in launches for _, value in launch.args if isinstance(value, Ref)]
     for kernel, buffer in named:
         if buffer not in known:
-            raise ValueError(f"{kernel}: {buffer!r} is no buffer; allowed: {', '.join(sorted(known))}")
+            close = difflib.get_close_matches(buffer, sorted(known), n=1)
+            hint = f" (did you mean {close[0]!r}?)" if close else ""
+            raise ValueError(f"{kernel}: {buffer!r} is no buffer{hint}; allowed: {', '.join(sorted(known))}")
     if OUTPUT not in {buffer for _, buffer in named}:
         raise ValueError(f"launches: none is given the output buffer {OUTPUT!r}")
     return Plan(name, GemmConfig(), shape, "gfx950", tuple(buffers), tuple(launches), OUTPUT)
@@ -89,6 +93,10 @@ def own_launch(kernel: Any, grid: int | Sequence[int], /, **arguments: Any) -> T
         else:
             constants.append((key, None))
     options = tuple((key, arguments[key]) for key in OPTIONS if key in arguments and key not in parameters)
+    threads = WAVE_LANES * dict(options).get("num_warps", 4)
+    if threads > MAX_WORKGROUP_THREADS:
+        most = MAX_WORKGROUP_THREADS // WAVE_LANES
+        raise ValueError(f"{label}: num_warps={arguments['num_warps']} is {threads} threads; allowed: at most {most}")
     x, y, z = (*sizes, 1, 1)[:3]
     return TritonLaunch(label, kernel, (x, y, z), tuple(args), tuple(constants), options)
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from mxfp4lab.gfx950.isa import KernelDescriptor, Program, classify
 from mxfp4lab.gfx950.machine.arguments import bind_arguments, dispatch_packet, flatten, kernel_arguments
+from mxfp4lab.gfx950.machine.asserts import failure, without_calls
 from mxfp4lab.gfx950.machine.counts import AccessCounter
 from mxfp4lab.gfx950.machine.decode import decode
 from mxfp4lab.gfx950.machine.errors import EmulationError
@@ -66,6 +67,7 @@ def run(
     grid: Sequence[int],
     *args: Any,
     names: Sequence[str] | None = None,
+    reachable: Sequence[Any] = (),
     hooks: Sequence[Callable[[Access], None]] = (),
     on_out_of_bounds: str = "raise",
     **options: Any,
@@ -78,6 +80,7 @@ def run(
         args: numpy arrays, torch CPU tensors, ints, floats or None (a null pointer), in signature order; tuples of
             them where the kernel takes a tuple.
         names: buffer names for messages; by default those of the signature.
+        reachable: arrays that are no arguments, whose addresses (`data_ptr()`) stand in a table of pointers.
         hooks: called with every `Access`.
         on_out_of_bounds: "raise", or "record" to note findings and go on (loads give 0, stores are dropped).
         options: of `launch`.
@@ -91,9 +94,10 @@ def run(
     """
     memory = Memory(on_out_of_bounds)
     memory.observer.hooks.extend(hooks)
-    bound, buffers = bind_arguments(memory, args, names or [name for name, _ in getattr(compiled, "signature", ())])
+    names = names or [name for name, _ in getattr(compiled, "signature", ())]
+    bound, buffers = bind_arguments(memory, (*args, *reachable), names)
     try:
-        return launch(compiled, grid, bound, memory, **options)
+        return launch(compiled, grid, bound[: len(bound) - len(reachable)], memory, **options)
     finally:
         for buffer in buffers:
             if buffer.source.flags.writeable:
@@ -132,7 +136,7 @@ def launch(
         max_blocks: give up after so many blocks of straight-line code of one set of workgroups.
         xcd: linear workgroup ids to the XCD that each runs on; by default they are dealt out in turn to eight.
     """
-    program, descriptor = compiled.program, compiled.descriptor
+    program, descriptor = without_calls(compiled.program), compiled.descriptor
     sizes = _grid(grid)
     ids = _workgroup_ids(workgroups, sizes)
     threads = block or descriptor.block_threads or LANES * getattr(compiled, "num_warps", 0)
@@ -154,12 +158,13 @@ def launch(
     segment = kernel_arguments(descriptor, args, kinds, layout, hidden)
     vgprs, agprs = _register_counts(program, descriptor)
     watches: list[Any] = [RaceWatch(program), OrderWatch(program)] if races else []
+    asserts = program is not compiled.program
     counter = AccessCounter(program) if count else None
 
     def wrap(instruction, step):
         for watch in watches:
             step = watch.wrap(instruction, step)
-        return step
+        return failure(instruction, step) if asserts else step
 
     result = RunResult(program.name, workgroups=len(ids), waves_per_workgroup=waves, counts=counter)
     old_findings, old_hooks, old_buffers = len(memory.findings), len(memory.observer.hooks), len(memory.buffers)
@@ -170,7 +175,7 @@ def launch(
         memory.observer.hooks += [counter] * count + watches
         flush = descriptor.mode.get("float_denorm_mode_32", 3) == 0
         with np.errstate(all="ignore"):
-            blocks = decode(program, Decoder(vgprs, lds_bytes, flush, memory, wrap if watches else None))
+            blocks = decode(program, Decoder(vgprs, lds_bytes, flush, memory, wrap if watches or asserts else None))
 
             def start(group: np.ndarray) -> Executor:
                 places = None if xcd is None else np.asarray(xcd(group), np.uint32)
@@ -186,6 +191,8 @@ def launch(
             _run_chunks([ids[i : i + per_chunk] for i in range(0, len(ids), per_chunk)], start, memory, trace)
     except EmulationError as error:
         error.kernel = error.kernel or program.name
+        if error.instruction is not None and error.instruction.mnemonic == "s_sendmsg":
+            error.message = "tl.device_print has the host print, and the emulator has none: take it out to emulate"
         raise
     finally:
         del memory.observer.hooks[old_hooks:], memory.buffers[old_buffers:]
