@@ -18,7 +18,8 @@ as one, `s_nop N` as N + 1.
 - "scalar" (2): a scalar register (vcc included) written by a vector instruction and read by one; by v_div_fmas (vcc) 4
   ("division"), by a vector memory instruction 5 ("address").
 - "matrix" (2): a vector register read by an MFMA.
-- "m0" (1): m0 written by a scalar instruction, before a load to LDS (*). "mode" (2): s_setreg before s_getreg or s_setreg of the register.
+- "m0" (1): m0 written by a scalar instruction, before a load to LDS (*).
+- "mode" (2): s_setreg before s_getreg or s_setreg of the register.
 - "store" (2; 1 with a scalar register as offset, *): data of a store of more than 8 bytes that a vector instruction
   overwrites: the store reads it late.
 
