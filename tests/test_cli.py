@@ -77,6 +77,7 @@ BAD = [
     (["tune", "--shape", "4,2880,512", "--budget", "many"], "budget='many'"),
     (["tune", "--shape", "4,2880,512", "--budget", "0"], "budget='0'"),
     (["tune", "--shape", "4,2880,512", "--variants", "nonsense"], "variants='nonsense'"),
+    (["tune", "--shape", "4,2880,512", "--variants", "hybrid"], "is no variant any more: `export --candidates`"),
     (["tune", "--shape", "4,2880,512", "--workers", "none"], "workers='none'"),
     (["tune", "--shape", "4,2880,512", "--workers", "1000000"], "workers='1000000'"),
     (["tune", "--shape", "4,2880,512", "--verify", "0"], "verify='0'"),
