@@ -76,7 +76,7 @@ notebooks: setup ## execute every notebook into outputs/
 	for notebook in $(NOTEBOOKS); do $(BIN)/papermill $$notebook outputs/$$(basename $$notebook) --no-progress-bar || exit 1; done
 
 gpu: setup ## on a GPU box: measure the whole set and refresh data/recorded/
-	$(BIN)/python -m mxfp4lab.box
+	$(BIN)/python -m mxfp4lab gpu
 
 clean: ## remove .venv and caches, never outputs/
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis *.egg-info

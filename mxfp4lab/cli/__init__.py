@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("mxfp4lab.export.command", "write a submission file from an executed notebook, a run or a config"),
     "check": ("mxfp4lab.check.check", "run any submission file under the task's protocol"),
     "model": ("mxfp4lab.cli.model", "how good the time model is; --refit fits it again from the published rows"),
+    "gpu": ("mxfp4lab.cli.gpu", "on a GPU box: measure every variant on the task's six shapes and keep the records"),
     "counters": ("mxfp4lab.cli.counters", "set a profiler's counters beside emulated counts"),
 }
 

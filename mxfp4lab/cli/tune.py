@@ -55,9 +55,9 @@ def main(args: argparse.Namespace) -> int:
     from mxfp4lab.plan import VARIANTS
     from mxfp4lab.tune import BACKENDS, max_workers, parse_budget, tune_shapes
 
-    if "hybrid" in args.variants.split(","):
-        check_variant("hybrid")  # says what took its place
     out = kinds.folder().read("out", args.out)
+    if "hybrid" in args.variants.split(","):
+        check_variant("hybrid")  # says what does its work now
     options = {
         "variants": kinds.names(VARIANTS).read("variants", args.variants),
         "budget": parse_budget(args.budget),

@@ -1,18 +1,22 @@
 """`make gpu` on stand-ins: what is searched, compared, kept and said."""
 
 import json
-import sys
 from types import SimpleNamespace
 
 import pytest
 
-from mxfp4lab import box, workers
+from mxfp4lab import workers
+from mxfp4lab.cli import gpu as box
+from mxfp4lab.cli import run
 from mxfp4lab.config import runs_on
+from mxfp4lab.gpu import COMPARE
 from mxfp4lab.plan import VARIANTS
 from mxfp4lab.records import read_trials
 from mxfp4lab.shapes import TASK_SHAPES
 from mxfp4lab.workers.pools import Done
 from mxfp4lab.workers.process import Outcome
+
+NOTHING = {"defaults": [], "exports": []}
 
 
 class FakeGpus:
@@ -29,7 +33,7 @@ class FakeGpus:
             yield Done(index, Outcome("ok", self._answer(task)), "gpu0")
 
     def _answer(self, task):
-        if task.task == box.COMPARE:
+        if task.task == COMPARE:
             us = [10.0 + plan["config"]["block_m"] for plan in task.arguments["plans"]]
             order = sorted(range(len(us)), key=us.__getitem__)
             timings = {str(n): {"p50_us": t, "p20_us": t - 1, "p80_us": t + 1} for n, t in enumerate(us)}
@@ -89,7 +93,7 @@ def test_the_portable_variants_and_the_target_s_own_are_searched_and_the_best_ke
         (own,) = [result for result in results[2:] if result.shape == shape]
         assert min(trial.latency_us for trial in mine) == own.winner.latency_us
     assert json.loads((tmp_path / "kept" / "finals.json").read_text()) == finals
-    text = box.report(finals, [], [])
+    text = box.report(finals, NOTHING)
     assert all(said["plans"][said["verdict"]["order"][0]]["variant"] in text for said in finals.values())
     assert "geometric mean" in text and "torch.mm bf16 us" in text
 
@@ -99,49 +103,15 @@ def test_a_wrong_default_is_reported_and_not_hidden():
     here = [name for name in VARIANTS if runs_on(name, "sm_90")]
     assert len(rows) == 10 * len(here)
     assert {row["variant"] for row in rows if not row["right"]} == {"fused_rowmajor"}
-    assert f"{10 * (len(here) - 1)} of {len(rows)} default configs" in box.report({}, rows, [])
+    assert f"{10 * (len(here) - 1)} of {len(rows)} default configs" in box.report({}, {**NOTHING, "defaults": rows})
 
 
 def test_a_comparison_that_fails_is_a_row_of_the_report():
-    text = box.report({"4x2880x512": {"plans": [], "failed": "no answer within 600 s"}}, [], [])
+    text = box.report({"4x2880x512": {"plans": [], "failed": "no answer within 600 s"}}, NOTHING)
     assert "no answer within 600 s" in text and "geometric mean" not in text
 
 
 def test_without_a_gpu_it_says_so_in_one_line(capsys, monkeypatch):
-    monkeypatch.setattr(box, "open_pool", lambda *_: (_ for _ in ()).throw(ValueError("no GPU: torch finds none")))
-    assert box.main([]) == 2
+    monkeypatch.setattr(workers, "open_pool", lambda *_: (_ for _ in ()).throw(ValueError("no GPU: torch finds none")))
+    assert run(["gpu"]) == 2
     assert capsys.readouterr().err == "mxfp4lab: no GPU: torch finds none\n"
-
-
-def test_what_the_last_step_lacks_is_said_before_the_gpu_is_used(capsys, monkeypatch):
-    pool = FakeGpus()
-    monkeypatch.setattr(box, "open_pool", lambda *_: pool)
-    monkeypatch.setitem(sys.modules, "libcst", None)
-    for name in [name for name in sys.modules if name.startswith("mxfp4lab.export")]:
-        monkeypatch.delitem(sys.modules, name)
-    assert box.main([]) == 2
-    said = capsys.readouterr().err
-    assert "libcst" in said and "--without-export" in said and said.count("\n") == 1
-    assert not pool.asked, "nothing has run on the GPU"
-
-
-@pytest.mark.slow
-def test_every_variant_of_the_target_can_be_exported_before_anything_is_measured():
-    assert box.rehearse_export("sm_90") == ""
-
-
-def test_recorded_finals_can_be_timed_again(tmp_path, capsys, monkeypatch):
-    pool = FakeGpus()
-    monkeypatch.setattr(box, "open_pool", lambda *_: pool)
-    folder = tmp_path / "h200"
-    folder.mkdir()
-    again = ["--compare-again", "--recorded", str(tmp_path)]
-    assert box.main(again) == 2 and "holds no finals" in capsys.readouterr().err
-    plans = [{"variant": "hopper", "config": {"block_m": 32}}, {"variant": "hopper", "config": {"block_m": 16}}]
-    (folder / "finals.json").write_text(json.dumps({"4x2880x512": {"plans": plans, "timings": {}}}))
-    assert box.main(again) == 0
-    said = json.loads((folder / "finals.json").read_text())["4x2880x512"]
-    assert said["plans"] == plans and said["verdict"]["order"] == [1, 0] and "mm_bf16" in said["timings"]
-    assert [task.task for task in pool.asked] == [box.COMPARE]
-    (folder / "finals.json").write_text("[]")
-    assert box.main(again) == 2 and "holds no finals" in capsys.readouterr().err
