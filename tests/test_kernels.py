@@ -15,6 +15,7 @@ from mxfp4lab.gfx950 import compile_kernel, compile_plan, run
 from mxfp4lab.kernels import quantize
 from mxfp4lab.layouts import e8m0_shuffle
 from mxfp4lab.plan import VARIANTS, build_plan
+from mxfp4lab.plan.launches import quantizer
 from mxfp4lab.shapes import Shape, parse_shape
 from mxfp4lab.task import INPUT_NAMES, generate_input, reference_gemm
 
@@ -56,7 +57,7 @@ def assert_same_bytes(a_q: torch.Tensor, a_scale: torch.Tensor) -> None:
 @pytest.mark.parametrize("convert", CONVERTS)
 def test_converts_agree_on_every_finite_bf16(convert):
     constants = {
-        "CONVERT": convert,
+        **quantizer(GemmConfig(convert=convert)),
         "BLOCK_M": 16,
         "BLOCK_K": 512,
         "MASK_M": False,
