@@ -30,6 +30,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tune": ("mxfp4lab.cli.tune", "search the configs of a shape; resumes what earlier runs did"),
     "sweep": ("mxfp4lab.cli.sweep", "search several shapes at once, over all GPUs of this machine or of a Ray cluster"),
     "export": ("mxfp4lab.export.command", "write a submission file from an executed notebook, a run or a config"),
+    "probe": ("mxfp4lab.export.probe", "write a submission that times configs on a box behind a queue"),
+    "records": ("mxfp4lab.export.report", "import what a probe or the server's benchmark printed"),
     "check": ("mxfp4lab.check.check", "run any submission file under the task's protocol"),
     "model": ("mxfp4lab.cli.model", "how good the time model is; --refit fits it again from the published rows"),
     "counters": ("mxfp4lab.cli.counters", "set a profiler's counters beside emulated counts"),
