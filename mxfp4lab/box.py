@@ -28,12 +28,12 @@ from typing import Any
 from mxfp4lab.cli.common import whole_number
 from mxfp4lab.config import GemmConfig, runs_on
 from mxfp4lab.gpu.executors import COMPARE, COMPARE_TIMEOUT_S, MEASURE
-from mxfp4lab.gpu.pools import Pool, Task, open_pool
 from mxfp4lab.paths import REPO_ROOT
 from mxfp4lab.plan import VARIANTS, default_config
 from mxfp4lab.records import Status, Trial
 from mxfp4lab.shapes import BENCHMARK_SHAPES, TASK_SHAPES, TEST_SHAPES, Shape, parse_shape, task_seed
 from mxfp4lab.tune.sweep import SweepResult, sweep
+from mxfp4lab.workers.pools import Pool, Task, open_pool
 
 KEPT_PER_VARIANT, KEPT_FAILURES = 5, 12
 MODES = ("test", "benchmark", "leaderboard")

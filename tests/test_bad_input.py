@@ -28,12 +28,12 @@ from mxfp4lab import cli, model
 from mxfp4lab.check import check_submission
 from mxfp4lab.check.cases import read_cases
 from mxfp4lab.config import GemmConfig, config_errors
+from mxfp4lab.counters import read_counters
 from mxfp4lab.emulate import emulate_plan
 from mxfp4lab.export import export_submission, lint_source, read_picks
 from mxfp4lab.formats import decode_e2m1, decode_e8m0, dequantize_mxfp4, encode_e8m0, pack_fp4, quantize_mxfp4
-from mxfp4lab.gfx950 import compile_kernel, compile_many, compile_plan, load_code_object, parse_amdgcn, run
+from mxfp4lab.gfx950 import compile_kernel, compile_plan, load_code_object, parse_amdgcn, run
 from mxfp4lab.gfx950.toolchain import cache as compile_cache
-from mxfp4lab.gpu.counters import read_counters
 from mxfp4lab.kernels import quantize
 from mxfp4lab.layouts import e8m0_offset, e8m0_position, e8m0_shuffle, e8m0_unshuffle, shuffle_weight, weight_offset
 from mxfp4lab.plan import build_plan
@@ -41,6 +41,7 @@ from mxfp4lab.records import Counts, Trial, TrialLog, read_all_trials, read_tria
 from mxfp4lab.shapes import Shape, parse_shape
 from mxfp4lab.task import check_output, generate_input, input_dict, input_from, reference_gemm
 from mxfp4lab.tune import tune
+from mxfp4lab.workers import compile_many
 
 ROOT = Path(__file__).resolve().parents[1]
 EMPTY = str(ROOT / "tests" / "submissions" / "empty.py")

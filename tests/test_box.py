@@ -8,12 +8,12 @@ import pytest
 
 from mxfp4lab import box
 from mxfp4lab.config import runs_on
-from mxfp4lab.gpu.pools import Done
-from mxfp4lab.gpu.worker import Outcome
 from mxfp4lab.plan import VARIANTS
 from mxfp4lab.records import read_trials
 from mxfp4lab.shapes import TASK_SHAPES
 from mxfp4lab.tune import sweep as sweeping
+from mxfp4lab.workers.pools import Done
+from mxfp4lab.workers.process import Outcome
 
 
 class FakeGpus:

@@ -136,12 +136,12 @@ def test_tune_from_a_shell_resumes_and_answers_in_json(capfd, tmp_path: Path) ->
 
 @pytest.mark.parametrize(("kind", "code"), [("lds", 1), ("crash", 1), ("request", 2)])
 def test_a_kernel_that_does_not_compile_was_tried_and_failed(capfd, monkeypatch, kind: str, code: int) -> None:
-    from mxfp4lab.gfx950 import toolchain
+    from mxfp4lab.gfx950 import CompileError
 
     def refuse(*_: Any, **__: Any) -> None:
-        raise toolchain.CompileError("gemm_fused: needs 548864 B of LDS; gfx950 has 163840 B", kind)
+        raise CompileError("gemm_fused: needs 548864 B of LDS; gfx950 has 163840 B", kind)
 
-    monkeypatch.setattr(toolchain, "compile_plan", refuse)
+    monkeypatch.setattr("mxfp4lab.gfx950.toolchain.compile.compile_plan", refuse)
     ended, out, err = run(capfd, "compile", *PLAN)
     assert (ended, out) == (code, "") and err == "mxfp4lab: gemm_fused: needs 548864 B of LDS; gfx950 has 163840 B\n"
 

@@ -16,15 +16,15 @@ from mxfp4lab.gfx950 import (
     CompileError,
     IsaError,
     compile_kernel,
-    compile_many,
     load_code_object,
     open_code_object,
     parse_amdgcn,
     read_code_object,
 )
-from mxfp4lab.gfx950.isa.codeobject import unpack_msgpack
+from mxfp4lab.gfx950.isa.elf import unpack_msgpack
 from mxfp4lab.plan import VARIANTS, build_plan, default_config
 from mxfp4lab.shapes import parse_shape
+from mxfp4lab.workers import compile_many
 
 pytest.importorskip("tinygrad.renderer.amd", reason="decoding code objects needs the extra [codeobject]")
 
@@ -111,7 +111,7 @@ def same(decoded, written):
 
 
 def test_every_form_is_read_back_as_written(capfd):
-    from mxfp4lab.gfx950.isa.codeobject_decode import decode_reachable
+    from mxfp4lab.gfx950.isa.codeobject import decode_reachable
 
     code = section(assemble(KERNEL.format(body="\n".join(FORMS))), ".text")
     decoded, _ = decode_reachable(code, 0x1000, 0x1000, {})
@@ -222,7 +222,7 @@ def test_two_minutes_of_damage(compiled):
 
 
 def test_padding_and_data_are_not_decoded_and_indirect_jumps_are_refused():
-    from mxfp4lab.gfx950.isa.codeobject_decode import decode_reachable
+    from mxfp4lab.gfx950.isa.codeobject import decode_reachable
 
     body = "s_branch there\n.long 0xffffffff, 0xffffffff\nthere:\ns_cbranch_scc1 there\nv_mov_b32_e32 v1, v2"
     code = section(assemble(KERNEL.format(body=body)), ".text")

@@ -14,13 +14,14 @@ import torch
 
 from mxfp4lab.config import GemmConfig
 from mxfp4lab.emulate import count_plan, emulate_plan
-from mxfp4lab.gfx950 import compile_many, compile_plan
+from mxfp4lab.gfx950 import compile_plan
 from mxfp4lab.gfx950.machine import runs
 from mxfp4lab.plan import build_plan
 from mxfp4lab.records import find_trial_files, read_trials
 from mxfp4lab.shapes import Shape
 from mxfp4lab.task import generate_input, input_dict, reference_output
 from mxfp4lab.tune import tune
+from mxfp4lab.workers import compile_many
 
 ROOT = Path(__file__).resolve().parents[1]
 SHAPE = Shape(20, 96, 1408)

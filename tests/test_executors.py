@@ -6,14 +6,14 @@ import pytest
 
 from mxfp4lab.cli import run
 from mxfp4lab.gpu.executors import COMPARE, MEASURE, GpuExecutor, open_executor
-from mxfp4lab.gpu.pools import DESCRIBE, LocalPool, Task
-from mxfp4lab.gpu.worker import Outcome
 from mxfp4lab.plan import build_plan
 from mxfp4lab.records import Status, read_all_trials
 from mxfp4lab.tune import Executor, tune
 from mxfp4lab.tune import open_executor as tune_executor
 from mxfp4lab.tune import sweep as sweeping
 from mxfp4lab.tune.sweep import sweep
+from mxfp4lab.workers.pools import DESCRIBE, LocalPool, Task
+from mxfp4lab.workers.process import Outcome
 
 PLANS = [build_plan(variant, None, (32, 4096, 512), "sm_90") for variant in ("hopper", "fused_rowmajor")]
 
@@ -100,7 +100,7 @@ def test_a_comparison_that_fails_leaves_the_first_times():
     executor = GpuExecutor(worker, seed=7)
     executor.measure(PLANS[1], None)
     comparison = executor.compare(PLANS)
-    assert (comparison.order, comparison.separate) == ((1, 0), False)
+    assert (comparison.order, comparison.separate, comparison.latency_us) == ((1,), False, (None, 6.5))
     assert "timeout" in comparison.detail["failed"]
 
 

@@ -2,21 +2,20 @@
 
 import ctypes
 import struct
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from mxfp4lab.aiter.install import AiterError, find_aiter
-from mxfp4lab.aiter.modules import load_file
 from mxfp4lab.config import GemmConfig
 from mxfp4lab.gfx950 import CompileError, compile_plan
-from mxfp4lab.gpu import aiter_kernels, execute, measure, module
+from mxfp4lab.gpu import execute, measure, module
 from mxfp4lab.gpu.comparators import available_comparators
 from mxfp4lab.gpu.execute import PlanRunner
-from mxfp4lab.gpu.worker import Worker
 from mxfp4lab.plan import Buffer, CodeObjectLaunch, Plan, Ref, build_plan
 from mxfp4lab.shapes import Shape
 from mxfp4lab.task import input_dict, reference_output
+from mxfp4lab.workers.process import Worker
 from tests.test_gpu_timing import FakeDevice
 
 SHAPE = Shape(16, 64, 512)
@@ -38,8 +37,8 @@ def launched(monkeypatch):
     return calls
 
 
-def _runner(plan, **options):
-    return PlanRunner(plan, device="cpu", **options).bind(input_dict(plan.shape, 3))
+def _runner(plan):
+    return PlanRunner(plan, device="cpu").bind(input_dict(plan.shape, 3))
 
 
 def test_arguments_are_passed_in_the_kernel_s_order_constants_included(launched):
@@ -61,26 +60,6 @@ def test_outputs_are_fresh_and_workspaces_are_kept(launched):
     first, second = run(), run()
     assert first.data_ptr() != second.data_ptr()
     assert launched[0][2][4] is launched[1][2][4]
-
-
-def test_both_ways_of_launching_pass_the_same_values(launched, monkeypatch):
-    plan = build_plan("fused_rowmajor", GemmConfig(convert="sw_bits"), SHAPE, "sm_90")
-    passed = {}
-
-    class Jit:
-        def __getitem__(self, grid):
-            return lambda **keywords: passed.update(keywords)
-
-    monkeypatch.setattr(execute, "unwrap", lambda fn, real=execute.unwrap: Jit() if passed is wanted else real(fn))
-    wanted = None
-    _runner(plan)()
-    names = [parameter.name for parameter in plan.launches[0].fn.params]
-    direct = dict(zip(names, launched[0][2], strict=True))
-    wanted = passed
-    _runner(plan, launch="jit")()
-    assert {name: value for name, value in passed.items() if not isinstance(value, torch.Tensor)} == {
-        **{name: value for name, value in direct.items() if not isinstance(value, torch.Tensor)},
-        **dict(plan.launches[0].options)}  # fmt: skip
 
 
 def test_an_output_with_a_fill_holds_it_on_every_call(launched):
@@ -116,11 +95,6 @@ def test_the_task_s_own_dtypes_are_bytes_to_a_plan(launched):
     inputs["b_scale_sh"] = inputs["b_scale_sh"].view(torch.float8_e8m0fnu)
     PlanRunner(plan, device="cpu").bind(inputs)()
     assert all(value.dtype in (torch.uint8, torch.bfloat16) for value in launched[0][2] if hasattr(value, "dtype"))
-
-
-def test_an_unknown_way_of_launching_is_refused():
-    with pytest.raises(ValueError, match="launch='graph' is unknown; allowed: direct, jit"):
-        PlanRunner(build_plan("hopper", None, SHAPE, "sm_90"), launch="graph")
 
 
 @pytest.mark.parametrize(("variant", "arch"), [("hopper", "sm_90"), ("fused_preshuffled", "gfx950"),
@@ -215,8 +189,8 @@ def test_a_plan_with_a_code_object_binds_addresses_and_leaves_the_output_open(mo
     plan = build_plan("fused_rowmajor", GemmConfig(convert="sw_bits"), SHAPE, "sm_90")
     launch = CodeObjectLaunch("asm", "f4gemm/x.co", (1, 1, 1), 256, ((0, 8, Ref("c")), (16, 8, Ref("a")), (32, 4, 1.0)))
     compiled = type("Compiled", (), {"binary": b"co"})()
-    runner = PlanRunner(Plan("x", plan.config, plan.shape, "gfx950", plan.buffers, (launch,)), device="cpu",
-                        compiled={0: compiled})  # fmt: skip
+    monkeypatch.setattr(execute, "compile_launch", lambda launch, buffers, arch: compiled)
+    runner = PlanRunner(Plan("x", plan.config, plan.shape, "gfx950", plan.buffers, (launch,)), device="cpu")
     inputs = input_dict(SHAPE, 3)
     c = runner.bind(inputs)()
     assert prepared[0] == (b"co", "asm")
@@ -244,73 +218,17 @@ def test_an_aiter_that_is_there_gets_the_task_s_types_and_its_padding_is_cut_off
     assert "gemm_a16wfp4" in said.value["missing"]["aiter_fused"]
 
 
-AITER_ELSEWHERE = {
-    "__init__.py": "raise RuntimeError('needs ROCm')",
-    "ops/__init__.py": "raise RuntimeError('needs ROCm')",
-    "ops/triton/__init__.py": "",
-    "ops/triton/utils/__init__.py": "",
-    "ops/triton/utils/arch_info.py": "def get_device(): raise KeyError('sm_90')\ndef is_fp4_avail(): return False\n",
-    "ops/triton/quant.py": """
-class Kernel:
-    def __getitem__(self, grid):
-        def launch(*args, **options):
-            CALLS.append((grid, options))
-        return launch
-CALLS = []
-_dynamic_mxfp4_quant_kernel = Kernel()
-def dynamic_mxfp4_quant(x):
-    _dynamic_mxfp4_quant_kernel[(1,)](x, NUM_ITER=4, num_warps=1, waves_per_eu=0)
-    return x, x
-""",
-    "ops/triton/gemm_afp4wfp4.py": """
-from aiter.ops.triton.quant import Kernel, CALLS
-import aiter.ops.triton.utils.arch_info as arch_info
-_gemm_kernel = Kernel()
-def gemm_afp4wfp4(x, w, x_scales, w_scales):
-    assert arch_info.is_fp4_avail()
-    _gemm_kernel[(2,)](x, w, device=arch_info.get_device(), matrix_instr_nonkdim=16, num_stages=2)
-    return tuple(w_scales.shape), CALLS
-""",
-}
-
-
-def test_aiter_s_kernels_run_by_file_without_amd_s_options_where_aiter_cannot_be_imported(tmp_path):
-    for name, text in AITER_ELSEWHERE.items():
-        path = tmp_path / "aiter" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    install, inputs = find_aiter(tmp_path), input_dict(SHAPE, 3)
-    about, call = aiter_kernels.two_step(install, SHAPE, inputs)
-    assert "scales are wrong" in about, "C is another product there, and the row says so"
-    scale, calls = call()
-    assert scale == (SHAPE.n, SHAPE.k // 32)
-    quantized = load_file(install, "ops/triton/quant.py").CALLS
-    assert quantized == [((1,), {"NUM_ITER": 4, "num_warps": 1})]
-    assert calls == [((2,), {"device": "MI350X", "num_stages": 2})]
-    with pytest.raises(ValueError, match="gemm_afp4wfp4_pre_quant_atomic"):
-        aiter_kernels.fused(install, SHAPE, inputs)
-
-
-def test_on_an_nvidia_gpu_aiter_is_never_imported_and_each_of_its_kernels_has_a_reason(monkeypatch):
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setattr("mxfp4lab.gpu.comparators.find_aiter", lambda: (_ for _ in ()).throw(AiterError("no aiter")))
-    found, missing = available_comparators(SHAPE, input_dict(SHAPE, 3))
-    assert {comparator.name for comparator in found} == {"mm_bf16", "two_step_torch"}
-    wanted = ("aiter_fused", "aiter_two_step", "aiter_preshuffled")
-    assert missing == dict.fromkeys(wanted, "AiterError: no aiter")
-
-
 class Judged:
     """A bench of a worker process with a device of its own, and runners that return what they are told."""
 
     def __init__(self, monkeypatch, results):
         inputs = input_dict(SHAPE, 3)
         reference = reference_output(tuple(inputs.values()))
-        self.device = FakeDevice()
+        self.device, self.reference = FakeDevice(), reference
         self.device.null_call = lambda: lambda: None
         self.device.info = type("Info", (), {"index": 0, "last_level_cache_bytes": 1 << 20})()
         self.device.overwrite_bytes = 1 << 30
-        bench = measure.Bench(SHAPE, 3, inputs, reference, 1.0, self.device, {"leaderboard": 5.8})
+        bench = measure.Bench(SHAPE, 3, inputs, reference, 1.0, self.device, 5.8)
         left = [reference if result == "right" else reference + 1 for result in results]
 
         def call():
@@ -318,7 +236,7 @@ class Judged:
             return left.pop(0) if len(left) > 1 else left[0]
 
         monkeypatch.setattr(measure, "_bench_for", lambda shape, seed: bench)
-        monkeypatch.setattr(measure, "_runner", lambda plan, bench, launch: call)
+        monkeypatch.setattr(measure, "PlanRunner", lambda plan: SimpleNamespace(bind=lambda inputs: call))
 
     def measure(self, **options):
         config = GemmConfig(convert="sw_bits").to_dict()
@@ -347,11 +265,12 @@ def test_a_plan_that_turns_wrong_while_it_is_timed_is_incorrect(monkeypatch):
 def test_a_plan_that_needs_too_much_shared_memory_is_screened(monkeypatch):
     judged = Judged(monkeypatch, ["right"])
 
-    def refuse(plan, bench, launch):
+    def refuse(inputs):
         raise CompileError("needs 301056 B of LDS", "lds")
 
-    monkeypatch.setattr(measure, "_runner", refuse)
-    assert judged.measure() == {"status": "screened", "reason": "lds: needs 301056 B of LDS"}
+    monkeypatch.setattr(measure, "PlanRunner", lambda plan: SimpleNamespace(bind=refuse))
+    said = {"status": "screened", "reason": "lds: needs 301056 B of LDS", "regime": "leaderboard"}
+    assert judged.measure() == said
 
 
 def test_finalists_are_compared_with_the_floor_beside_them(monkeypatch):
@@ -364,17 +283,25 @@ def test_finalists_are_compared_with_the_floor_beside_them(monkeypatch):
     assert said["checks"] == {"0": 1.0, "1": 1.0} and judged.device.log.count("overwrite") > 6
 
 
-def test_back_to_back_times_may_come_from_a_graph(monkeypatch):
+def test_a_finalist_whose_c_is_wrong_has_no_time_and_no_place_in_the_verdict(monkeypatch):
     judged = Judged(monkeypatch, ["right"])
-    replayed = []
-    judged.device.capture = lambda batch: lambda: (replayed.append(1), batch())
-    monkeypatch.setattr(measure, "_rotated", lambda plan, bench, launch: [measure._runner(plan, bench, launch)] * 2)
-    issued = judged.measure(regime="kernel")
-    graphed = judged.measure(regime="kernel", graph=True)
-    assert issued["latency_us"] == graphed["latency_us"] == 9.0 and len(replayed) == 20
-    assert graphed["detail"]["graph"] is True and "graph" not in issued["detail"]
+    plans = [
+        {"variant": "fused_rowmajor", "config": GemmConfig(convert="sw_bits", block_n=n).to_dict()} for n in (64, 32)
+    ]
+    binds = iter([lambda: judged.reference, lambda: judged.reference + 1])
+    monkeypatch.setattr(measure, "PlanRunner", lambda plan: SimpleNamespace(bind=lambda inputs: next(binds)))
+    said = measure.compare_plans(plans, str(SHAPE), "sm_90", 3)
+    assert said["verdict"] == {"kind": "winner", "order": [0], "message": said["verdict"]["message"]}
+    assert list(said["timings"]) == ["0"] and said["wrong"]["1"].startswith("incorrect: ")
+    assert said["checks"]["0"] == 1.0 and said["checks"]["1"] < 1.0
 
 
-def test_an_unknown_regime_is_refused(monkeypatch):
-    with pytest.raises(ValueError, match="regime='hot' is unknown; allowed: leaderboard, kernel"):
-        Judged(monkeypatch, ["right"]).measure(regime="hot")
+def test_a_finalist_that_turns_wrong_while_it_is_timed_is_out_and_nobody_may_be_left(monkeypatch):
+    judged = Judged(monkeypatch, ["right"])
+    right = iter([judged.reference] * 12)
+    runner = SimpleNamespace(bind=lambda inputs: lambda: next(right, judged.reference + 1))
+    monkeypatch.setattr(measure, "PlanRunner", lambda plan: runner)
+    plans = [{"variant": "fused_rowmajor", "config": GemmConfig(convert="sw_bits").to_dict()}]
+    said = measure.compare_plans(plans, str(SHAPE), "sm_90", 3, rule={"max_repeats": 10, "min_repeats": 10})
+    assert said["verdict"] is None and said["timings"] == {}
+    assert "right at first, wrong after 10 timed calls" in said["wrong"]["0"]

@@ -80,7 +80,7 @@ def test_descriptor_and_entry():
         ("dispatch_ptr", 0, 2), ("queue_ptr", 2, 2), ("kernarg_segment_ptr", 4, 2), ("dispatch_id", 6, 2),
         ("kernarg_preload", 8, 8),
     )  # fmt: skip
-    assert (descriptor.kernarg_ptr_sgpr, descriptor.preload_sgpr, descriptor.user_sgprs) == (4, 8, 16)
+    assert descriptor.user_sgprs == 16
     assert descriptor.workgroup_ids == (True, False, False)
     assert (descriptor.lds_bytes, descriptor.scratch_bytes, descriptor.block_threads) == (128, 16, 256)
     assert (descriptor.vgprs, descriptor.agprs, descriptor.spilled_vgprs) == (16, 8, 3)

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 import pytest
 
 from mxfp4lab.config import CHOICES, GemmConfig, config_errors
-from mxfp4lab.gfx950 import compile_many
 from mxfp4lab.plan import VARIANTS, Plan, default_config
 from mxfp4lab.shapes import Shape
+from mxfp4lab.workers import compile_many
 from tests.mutations.cases import inputs_of
 from tests.mutations.detect import Verdict, examine_plan
 

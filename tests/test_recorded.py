@@ -7,7 +7,7 @@ import re
 import pytest
 
 from mxfp4lab.config import GemmConfig, config_errors
-from mxfp4lab.gpu.counters import base_name, read_counters, stalls
+from mxfp4lab.counters import base_name, read_counters, stalls
 from mxfp4lab.paths import REPO_ROOT
 from mxfp4lab.records import Evidence, Status, read_trials
 from mxfp4lab.shapes import TASK_SHAPES, parse_shape

@@ -10,7 +10,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import create_function_from_signature
 
-from mxfp4lab.gfx950 import CompileError, compile_kernel, occupancy, toolchain
+from mxfp4lab.gfx950 import CompileError, compile_job, compile_kernel, make_job, occupancy
 from mxfp4lab.gfx950.toolchain.specialize import Pointer, specialize
 
 TARGETS = {"gfx950": GPUTarget("hip", "gfx950", 64), "sm_90": GPUTarget("cuda", 90, 32)}
@@ -117,8 +117,8 @@ def test_offline_code_is_the_code_of_the_jit(k, no_driver, tmp_path, monkeypatch
     source = jit_view(kernels.scaled_dot, "gfx950", arguments)[3]
     options = {"num_warps": 4, "matrix_instr_nonkdim": 16}
     on_box = triton.compile(source, target=TARGETS["gfx950"], options=options)
-    ours = toolchain.compile_job(
-        toolchain.make_job(
+    ours = compile_job(
+        make_job(
             kernels.scaled_dot, specialize(kernels.scaled_dot, as_pointers(arguments), "gfx950"), options, "gfx950"
         )
     )
@@ -287,6 +287,16 @@ def test_sm_90_compiles_and_names_its_registers(no_driver):
             ["mi355x", "gfx950"],
         ),
         ({"jit_fn": len, "signature": {}}, "request", ["triton.jit"]),
+        (
+            {
+                "jit_fn": kernels.copy_doubled,
+                "signature": {"x": "*fp32", "y": "*fp32", "n": "i32"},
+                "constants": {"BLOCK": 64},
+                "options": {"num_warps": 32},
+            },
+            "request",
+            ["num_warps=32", "copy_doubled", "2048 threads", "at most 16"],
+        ),
         (
             {
                 "jit_fn": kernels.accumulate_dot,

@@ -1,6 +1,7 @@
 """The compile cache believes nothing that does not check out, and compiling goes on without it."""
 
 import errno
+import hashlib
 import importlib.util
 import json
 import os
@@ -15,6 +16,7 @@ import toolchain_kernels as kernels
 
 from mxfp4lab.gfx950 import CompileError, compile_kernel
 from mxfp4lab.gfx950.toolchain import cache
+from mxfp4lab.gfx950.toolchain.source import meaning
 
 REQUEST = {
     "jit_fn": kernels.copy_doubled,
@@ -93,6 +95,36 @@ def test_an_edit_of_a_helper_compiles_again(tmp_path):
     assert not edited.from_cache and edited.kernel_hash != first.kernel_hash and edited.asm != first.asm
 
 
+def test_only_what_has_a_meaning_makes_another_kernel(tmp_path):
+    source = Path(kernels.__file__).read_text()
+    helper = "def double(x):\n"
+    for name, text, same in (
+        ("comment", source.replace(helper, helper + "    # twice\n"), True),
+        ("docstring", source.replace(helper, helper + '    """Twice x."""\n'), True),
+        ("lower", source.replace("@triton.jit\ndef double", "ONE = 1\n\n\n@triton.jit\ndef double"), True),
+        ("layout", source.replace("x * 2", "(x\n            * 2)"), True),
+        ("helper", source.replace("x * 2", "x * 3"), False),
+        ("global", source.replace("x * 2", "x * N").replace(helper, helper, 1) + "\nN = tl.constexpr(2)\n", False),
+    ):
+        path = tmp_path / f"{name}.py"
+        path.write_text(text)
+        spec = importlib.util.spec_from_file_location(name, path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        found = meaning(module.copy_doubled)
+        assert text != source and (found == meaning(kernels.copy_doubled)) is same, name
+    assert found != meaning_with(path, 3)
+
+
+def meaning_with(path, number):
+    """The meaning of `copy_doubled` in a file whose global N is changed."""
+    path.write_text(path.read_text().replace("N = tl.constexpr(2)", f"N = tl.constexpr({number})"))
+    spec = importlib.util.spec_from_file_location("changed", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return meaning(module.copy_doubled)
+
+
 def test_another_toolchain_compiles_again(monkeypatch):
     compile_kernel(**REQUEST)
     from mxfp4lab.gfx950.toolchain import compile as compiling
@@ -120,15 +152,14 @@ def test_damaged_entries_are_compiled_again(folder):
 
 
 @pytest.mark.parametrize(
-    "change", [{"format": 99}, {"key": "0" * 64}, {"fields": None}, {"fields": {}}, {"asm_bytes": "many"}]
+    "change",
+    [{"format": 99}, {"key": "0" * 64}, {"kernel": None}, {"kernel": {}}, {"kernel": {"name": "x", "more": 1}}],
 )
 def test_sound_files_of_another_kind_are_absent(folder, change):
-    import hashlib
-
     compile_kernel(**REQUEST)
     path = only_entry(folder)
-    _, line, payload = path.read_bytes().split(b"\n", 2)
-    body = json.dumps({**json.loads(line), **change}).encode() + b"\n" + payload
+    _, body = path.read_bytes().split(b"\n", 1)
+    body = json.dumps({**json.loads(body), **change}).encode()
     assert cache.decode_entry(hashlib.sha256(body).hexdigest().encode() + b"\n" + body, path.stem) is None
 
 
@@ -181,8 +212,9 @@ def test_no_room_for_files_at_all_is_one_line_per_kernel(tmp_path, limit):
 import resource, sys
 sys.path[:0] = [{str(here)!r}, {str(here.parent)!r}]
 import toolchain_kernels as kernels
-from test_toolchain_parallel import plan
-from mxfp4lab.gfx950 import CompileError, compile_kernel, compile_many
+from test_compile_many import plan
+from mxfp4lab.gfx950 import CompileError, compile_kernel
+from mxfp4lab.workers import compile_many
 resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
 try:
     compile_kernel(kernels.copy_doubled, {{"x": "*fp32", "y": "*fp32", "n": "i32"}}, {{"BLOCK": 256}})

@@ -442,7 +442,7 @@ def test_finalists_lead_as_their_comparison_placed_them(tmp_path: Path) -> None:
         said = slower(plans)  # alternately timed calls read more than a first look: nothing else may move ahead
         times = tuple(time + 3 for time in said.latency_us)
         timings = {str(n): {"p20_us": t - 0.1, "p80_us": t + 0.1, "floor_us": 2.5} for n, t in enumerate(times)}
-        return tune.Comparison(said.order, said.separate, times, {"timings": timings})
+        return tune.Comparison(said.order, said.separate, times, {"timings": timings, "verdict": {"order": said.order}})
 
     gpu.compare = compare
     for again in (False, True):

@@ -13,9 +13,10 @@ from typing import Any
 
 from mxfp4lab import tune
 from mxfp4lab.config import GemmConfig
-from mxfp4lab.gfx950 import PlanResult, Resources
+from mxfp4lab.gfx950 import Resources
 from mxfp4lab.records import Counts, LaunchCounts, Status, Trial
 from mxfp4lab.shapes import Shape
+from mxfp4lab.workers import PlanResult
 
 SMALL = Shape(4, 2880, 512)
 

@@ -20,7 +20,7 @@ def main(args: argparse.Namespace) -> int:
     if (args.variant is None) != (args.shape is None):
         raise ValueError("variant and shape name a plan together: give both or neither")
     with quiet_stdout(args.json):
-        from mxfp4lab.gpu.counters import read_counters, report
+        from mxfp4lab.counters import read_counters, report
 
         plan = None
         if args.variant is not None:
@@ -37,7 +37,6 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _kernel(kernel: Any) -> dict[str, Any]:
-    from mxfp4lab.gpu.counters import stalls
+    from mxfp4lab.counters import stalls
 
-    return {**vars(kernel), "counters": dict(kernel.counters), "resources": dict(kernel.resources),
-            "stalls": stalls(kernel)}  # fmt: skip
+    return {**vars(kernel), "counters": dict(kernel.counters), "stalls": stalls(kernel)}  # fmt: skip

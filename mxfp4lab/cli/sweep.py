@@ -33,9 +33,9 @@ def main(args: argparse.Namespace) -> int:
     workers = None if args.workers is None else whole_number("workers", args.workers, 1, 1024)
     if args.backend not in BACKENDS:
         raise ValueError(f"backend={args.backend!r} is unknown; allowed: {', '.join(BACKENDS)}")
-    from mxfp4lab.gpu.pools import open_pool
     from mxfp4lab.paths import REPO_ROOT
     from mxfp4lab.tune.sweep import sweep
+    from mxfp4lab.workers.pools import open_pool
 
     variants = None if args.variants == "all" else tuple(name.strip() for name in args.variants.split(","))
     pool = open_pool(args.executor, BACKENDS[args.backend], workers, args.address)

@@ -12,13 +12,16 @@ from typing import Any
 _WHERE = {
     "isa": "CLASSES Hazard Instruction IsaError KernelArg KernelDescriptor Operand Program build_descriptor classify "
     "find_hazards parse_amdgcn read_code_object",
-    "isa.codeobject": "open_code_object",
+    "isa.elf": "open_code_object",
     "isa.waits": "ROUND_TRIP_CYCLES exposed_waits",
-    "toolchain": "KNOBS CompileError Compiled CompiledPlan KernelJob PlanResult Resources compile_job compile_jobs "
-    "compile_kernel compile_launch compile_many compile_plan current_knobs launch_job load_code_object make_job "
-    "occupancy plan_hash toolchain_versions",
-    "toolchain.codeobject": "load_launch",
-    "toolchain.compile": "gpu_target source_class unwrap",
+    "toolchain.codeobject": "load_code_object load_launch",
+    "toolchain.compile": "KernelJob compile_job compile_kernel compile_launch compile_plan gpu_target launch_job "
+    "make_job plan_hash triton_source",
+    "toolchain.compiled": "Compiled CompiledPlan",
+    "toolchain.errors": "CompileError",
+    "toolchain.knobs": "KNOBS current_knobs toolchain_versions",
+    "toolchain.resources": "Resources occupancy",
+    "toolchain.source": "source_class unwrap",
     "toolchain.specialize": "source_attributes",
     "machine.arguments": "Pointer",
     "machine.errors": "BarrierMismatch Deadlock EmulationError LdsOutOfRange OutOfBounds UnknownInstruction",

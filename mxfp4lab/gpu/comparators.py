@@ -1,6 +1,6 @@
 """What ours is compared with, timed in the same interleaved run: none of them is a plan of ours.
 
-What is not there on a machine (aiter, a kernel that a release lacks, a GPU that it refuses) is a reason, not an error.
+What is not there on a machine (aiter, a GPU that it refuses) is a reason, not an error.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mxfp4lab.aiter.install import find_aiter
-from mxfp4lab.gpu import aiter_kernels
 from mxfp4lab.layouts import e8m0_unshuffle
 from mxfp4lab.shapes import Shape
 
@@ -42,26 +40,20 @@ def available_comparators(shape: Shape, inputs: Mapping[str, Any]) -> tuple[list
     Returns:
         comparators, and name -> one-line reason for those that do not run.
     """
+    import torch
+
     found, missing = [], {}
-    for make in (_mm_bf16, _two_step_torch, *_aiters()):
+    for make in (_mm_bf16, _two_step_torch, _aiter_fused, _aiter_reference):
         try:
             comparator = make(shape, inputs)
             comparator.call()
-            _synchronize(inputs)
+            if inputs["a"].is_cuda:
+                torch.cuda.synchronize()
             found.append(comparator)
         except Exception as error:  # whatever a foreign library raises where it is not at home
             reason = " ".join(str(error).split())[:200] or "no message"
             missing[make.__name__.removeprefix("_")] = f"{type(error).__name__}: {reason}"
     return found, missing
-
-
-def _aiters() -> list[Callable[..., Comparator]]:
-    """aiter as its users call it; on an NVIDIA GPU, where it cannot be imported, its Triton kernels."""
-    import torch
-
-    if torch.version.cuda is None:
-        return [_aiter_fused, _aiter_reference]
-    return [_elsewhere(make) for make in (aiter_kernels.fused, aiter_kernels.two_step, aiter_kernels.preshuffled)]
 
 
 def _mm_bf16(shape: Shape, inputs: Mapping[str, Any]) -> Comparator:
@@ -91,36 +83,21 @@ def _two_step_torch(shape: Shape, inputs: Mapping[str, Any]) -> Comparator:
 
 def _aiter_fused(shape: Shape, inputs: Mapping[str, Any]) -> Comparator:
     function = _first_of(
-        ("aiter.ops.triton.gemm.basic.gemm_a16wfp4", "gemm_a16wfp4"), ("aiter.ops.triton.gemm_a16wfp4", "gemm_a16wfp4"),
-        ("aiter.ops.triton.gemm_afp4wfp4_pre_quant_atomic", "gemm_afp4wfp4_pre_quant"))  # fmt: skip
+        "aiter.ops.triton.gemm.basic.gemm_a16wfp4:gemm_a16wfp4", "aiter.ops.triton.gemm_a16wfp4:gemm_a16wfp4",
+        "aiter.ops.triton.gemm_afp4wfp4_pre_quant_atomic:gemm_afp4wfp4_pre_quant")  # fmt: skip
     # Its own scale layout is prepared outside the timed call, as its users do.
     scale = e8m0_unshuffle(inputs["b_scale_sh"], shape.n, shape.k // 32).contiguous()
     a, b_q = inputs["a"], inputs["b_q"]
-    return Comparator("aiter_fused", f"aiter's Triton kernel {function.__name__}, its shipped config", True,
-                      lambda: function(a, b_q, scale))  # fmt: skip
-
-
-def _elsewhere(make: Callable[..., tuple[str, Callable[[], Any]]]) -> Callable[..., Comparator]:
-    """A comparator's maker out of `aiter_kernels`."""
-
-    def named(shape: Shape, inputs: Mapping[str, Any]) -> Comparator:
-        about, call = make(find_aiter(), shape, inputs)
-        return Comparator(f"aiter_{make.__name__}", about, True, call)
-
-    named.__name__ = f"_aiter_{make.__name__}"
-    return named
+    about = f"aiter's Triton kernel {function.__name__}, its shipped config"
+    return Comparator("aiter_fused", about, True, lambda: function(a, b_q, scale))
 
 
 def _aiter_reference(shape: Shape, inputs: Mapping[str, Any]) -> Comparator:
     import torch
 
-    from mxfp4lab.aiter.modules import import_parts
-
-    roles = ("dynamic_mxfp4_quant", "e8m0_shuffle", "gemm_a4w4")
-    parts, lacking = import_parts(find_aiter(), roles)
-    if lacking:
-        raise RuntimeError("; ".join(part.problem for part in lacking.values()))
-    quantize, shuffle, gemm = (parts[role] for role in roles)
+    quantize = _first_of("aiter.ops.triton.quant:dynamic_mxfp4_quant")
+    shuffle = _first_of("aiter.utility.fp4_utils:e8m0_shuffle")
+    gemm = _first_of("aiter.ops.gemm_op_a4w4:gemm_a4w4", "aiter:gemm_a4w4")
     # The task hands over typed views of the same bytes; older torch has no such types, and aiter then takes bytes.
     fp4, e8m0 = getattr(torch, "float4_e2m1fn_x2", torch.uint8), getattr(torch, "float8_e8m0fnu", torch.uint8)
     a, b, scale = inputs["a"], inputs["b_shuffle"].view(fp4), inputs["b_scale_sh"].view(e8m0)
@@ -132,18 +109,13 @@ def _aiter_reference(shape: Shape, inputs: Mapping[str, Any]) -> Comparator:
     return Comparator("aiter_reference", "the task's reference: aiter quantize, e8m0_shuffle, gemm_a4w4", True, call)
 
 
-def _first_of(*places: tuple[str, str]) -> Any:
+def _first_of(*places: str) -> Any:
+    """The first of ``module:name`` that can be imported."""
     reasons = []
-    for module, name in places:
+    for place in places:
+        module, _, name = place.partition(":")
         try:
             return getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError) as error:
             reasons.append(str(error))
     raise ImportError("; ".join(dict.fromkeys(reasons)))
-
-
-def _synchronize(inputs: Mapping[str, Any]) -> None:
-    import torch
-
-    if inputs["a"].is_cuda:
-        torch.cuda.synchronize()

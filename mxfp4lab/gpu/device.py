@@ -1,4 +1,4 @@
-"""GPUs seen through torch (ROCm and CUDA alike): architecture, caches, events, the cache overwrite."""
+"""GPUs seen through torch (ROCm and CUDA alike): architecture, caches, clocks, events, the cache overwrite."""
 
 from __future__ import annotations
 
@@ -79,6 +79,18 @@ def device_info(index: int = 0) -> DeviceInfo:
     return DeviceInfo(index, properties.name, arch, properties.multi_processor_count, properties.total_memory, cache)
 
 
+def read_clocks(index: int = 0) -> dict[str, float]:
+    """sm_mhz, power_w, temperature_c of a GPU now: those that torch can read (NVML or amdsmi); nothing is ever set."""
+    import torch
+
+    found = {}
+    for name, scale in (("clock_rate", 1.0), ("power_draw", 1e-3), ("temperature", 1.0)):
+        with contextlib.suppress(Exception):  # a missing library or permission, a sensor that a board lacks
+            found[name] = float(getattr(torch.cuda, name)(index)) * scale
+    names = {"clock_rate": "sm_mhz", "power_draw": "power_w", "temperature": "temperature_c"}
+    return {names[name]: value for name, value in found.items()}
+
+
 def overwrite_bytes(info: DeviceInfo) -> int:
     """Size of the cache overwrite: four last-level caches, at least 1 GiB, at most a quarter of the memory.
 
@@ -120,26 +132,9 @@ class TorchDevice:
         """Microseconds between two completed events."""
         return 1e3 * start.elapsed_time(end)
 
-    def capture(self, function: Callable[[], None]) -> Callable[[], None]:
-        """Capture the launches of `function` in a graph; returns its replay."""
-        graph = self._torch.cuda.CUDAGraph()
-        with self._torch.cuda.graph(graph):
-            function()
-        return graph.replay
-
     def null_call(self) -> Callable[[], None]:
         """A launch of an empty kernel: the floor of every time on this device."""
         from mxfp4lab.kernels.null import null_kernel
 
         anchor = self._scratch[:4]
-
-        def call() -> None:
-            null_kernel[(1,)](anchor)
-
-        return call
-
-    def release(self) -> None:
-        """Free the overwrite's memory."""
-        self._scratch = None
-        with contextlib.suppress(RuntimeError):
-            self._torch.cuda.empty_cache()
+        return lambda: null_kernel[(1,)](anchor)

@@ -1,8 +1,7 @@
 """Runs a plan on a GPU: buffers allocated once per plan, outputs fresh on every call.
 
-A launch is issued in one of two ways. ``direct``: the compiled kernel and its arguments are prepared once, and a call
-goes through the compiled kernel's own launcher with the least host work. ``jit``: ``kernel[grid](...)``, as a
-submission does it. Both run the same machine code.
+The compiled kernel and its arguments are prepared once, and a call goes through the compiled kernel's own launcher
+with the least host work.
 """
 
 from __future__ import annotations
@@ -16,8 +15,6 @@ from typing import Any
 
 from mxfp4lab.gfx950 import Compiled, compile_launch, gpu_target, launch_job, source_attributes, source_class, unwrap
 from mxfp4lab.plan import Plan, Ref
-
-LAUNCH_MODES = ("direct", "jit")
 
 
 def torch_dtype(name: str) -> Any:
@@ -34,46 +31,32 @@ class PlanRunner:
     the values of an input is kept from one call to the next.
     """
 
-    def __init__(
-        self, plan: Plan, *, launch: str = "direct", device: int | str = "cuda",
-        compiled: Mapping[int, Compiled] | None = None,
-    ) -> None:  # fmt: skip
-        """Compile (or take from the cache) and allocate.
+    def __init__(self, plan: Plan, device: int | str = "cuda") -> None:
+        """Allocate workspaces.
 
         Args:
             plan: for the architecture of the device.
-            launch: of `LAUNCH_MODES`.
             device: torch's name or number of the GPU.
-            compiled: launch number -> kernel, where that is known already.
-
-        Raises:
-            ValueError: unknown launch mode.
-            CompileError: a kernel does not compile.
         """
-        if launch not in LAUNCH_MODES:
-            raise ValueError(f"launch={launch!r} is unknown; allowed: {', '.join(LAUNCH_MODES)}")
-        self.plan, self.launch = plan, launch
+        self.plan = plan
         self._device = f"cuda:{device}" if isinstance(device, int) else device
-        self._known = dict(compiled or {})
-        self._tensors: dict[str, Any] = {}
         self._outputs = [buffer for buffer in plan.buffers if buffer.role == "output"]
-        for buffer in plan.buffers:
-            if buffer.role == "workspace":
-                self._tensors[buffer.name] = self._allocate(buffer)
+        self._tensors = {b.name: self._allocate(b) for b in plan.buffers if b.role == "workspace"}
         self._issue: list[Callable[[dict[str, Any]], None]] = []
 
     def bind(self, inputs: Mapping[str, Any]) -> PlanRunner:
-        """Take input tensors (on the device, contiguous) and prepare every launch for them.
+        """Take input tensors (on the device, contiguous); compile (or take from the cache) and prepare every launch.
 
         Raises:
             ValueError: an input is missing, or has another shape, dtype or place than the plan's buffer.
+            CompileError: a kernel does not compile.
         """
-        for buffer in self.plan.buffers:
-            if buffer.role == "input":
-                if buffer.name not in inputs:
-                    raise ValueError(f"inputs lack {buffer.name!r}; the plan has {', '.join(self._input_names())}")
-                self._tensors[buffer.name] = _checked(buffer, inputs[buffer.name])
-        self._issue = [self._prepare(number, launch) for number, launch in enumerate(self.plan.launches)]
+        names = [buffer.name for buffer in self.plan.buffers if buffer.role == "input"]
+        for name in names:
+            if name not in inputs:
+                raise ValueError(f"inputs lack {name!r}; the plan has {', '.join(names)}")
+            self._tensors[name] = _checked(self.plan.buffer(name), inputs[name])
+        self._issue = [self._prepare(launch) for launch in self.plan.launches]
         return self
 
     def __call__(self) -> Any:
@@ -84,9 +67,6 @@ class PlanRunner:
         c = outputs[self.plan.output]
         return c if c.shape[0] == self.plan.output_rows else c[: self.plan.output_rows]
 
-    def _input_names(self) -> list[str]:
-        return [buffer.name for buffer in self.plan.buffers if buffer.role == "input"]
-
     def _allocate(self, buffer: Any) -> Any:
         import torch
 
@@ -94,25 +74,10 @@ class PlanRunner:
             return torch.empty(buffer.shape, dtype=torch_dtype(buffer.dtype), device=self._device)
         return torch.full(buffer.shape, buffer.fill, dtype=torch_dtype(buffer.dtype), device=self._device)
 
-    def _prepare(self, number: int, launch: Any) -> Callable[[dict[str, Any]], None]:
+    def _prepare(self, launch: Any) -> Callable[[dict[str, Any]], None]:
+        compiled = compile_launch(launch, self.plan.buffers, self.plan.arch)
         if not hasattr(launch, "fn"):
-            return self._prepare_code_object(number, launch)
-        if self.launch == "jit":
-            return self._prepare_jit(launch)
-        return self._prepare_direct(number, launch)
-
-    def _prepare_jit(self, launch: Any) -> Callable[[dict[str, Any]], None]:
-        kernel = unwrap(launch.fn)[launch.grid]
-        keywords = {**dict(launch.constants), **dict(launch.options)}
-        values = [(name, value) for name, value in launch.args]
-
-        def issue(outputs: dict[str, Any]) -> None:
-            kernel(**{name: self._value(value, outputs) for name, value in values}, **keywords)
-
-        return issue
-
-    def _prepare_direct(self, number: int, launch: Any) -> Callable[[dict[str, Any]], None]:
-        compiled = self._known.get(number) or compile_launch(launch, self.plan.buffers, self.plan.arch)
+            return self._prepare_code_object(launch, compiled)
         kernel = launchable(launch, self.plan, compiled)[launch.grid]
         named = {**dict(launch.constants), **dict(launch.args)}
         arguments = [named.get(parameter.name, parameter.default) for parameter in unwrap(launch.fn).params]
@@ -127,12 +92,11 @@ class PlanRunner:
 
         return issue
 
-    def _prepare_code_object(self, number: int, launch: Any) -> Callable[[dict[str, Any]], None]:
+    def _prepare_code_object(self, launch: Any, compiled: Compiled) -> Callable[[dict[str, Any]], None]:
         import torch
 
         from mxfp4lab.gpu.module import Module
 
-        compiled = self._known.get(number) or compile_launch(launch, self.plan.buffers, self.plan.arch)
         args, places = [], {}
         for offset, size, value in launch.args:
             if isinstance(value, Ref) and value.buffer not in self._tensors:
@@ -149,11 +113,6 @@ class PlanRunner:
             call(queue, {name: outputs[name].data_ptr() for name in places})
 
         return issue
-
-    def _value(self, value: Any, outputs: dict[str, Any]) -> Any:
-        if isinstance(value, Ref):
-            return outputs[value.buffer] if value.buffer in outputs else self._tensors[value.buffer]
-        return value
 
 
 def launchable(launch: Any, plan: Plan, compiled: Compiled) -> Any:
@@ -175,16 +134,11 @@ def launchable(launch: Any, plan: Plan, compiled: Compiled) -> Any:
         attrs=source_attributes(jit_fn, chosen.attributes),
     )  # fmt: skip
     text, binary = ("ptx", "cubin") if gpu_target(plan.arch).backend == "cuda" else ("amdgcn", "hsaco")
+    contents = {"json": json.dumps(compiled.metadata).encode(), text: compiled.asm.encode(), binary: compiled.binary}
     with tempfile.TemporaryDirectory(prefix="mxfp4lab-") as folder:
-        files = {f"{compiled.name}.{ending}": Path(folder) / f"{compiled.name}.{ending}"
-                 for ending in ("json", text, binary)}  # fmt: skip
-        for name, path in files.items():
-            if name.endswith("json"):
-                path.write_text(json.dumps(compiled.metadata))
-            elif name.endswith(binary):
-                path.write_bytes(compiled.binary)
-            else:
-                path.write_text(compiled.asm)
+        files = {f"{compiled.name}.{ending}": Path(folder) / f"{compiled.name}.{ending}" for ending in contents}
+        for path, content in zip(files.values(), contents.values(), strict=True):
+            path.write_bytes(content)
         return CompiledKernel(source, {name: str(path) for name, path in files.items()}, job.key)
 
 

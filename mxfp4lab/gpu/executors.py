@@ -5,45 +5,49 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mxfp4lab.gpu.pools import DESCRIBE, gpu_selectors, one_device
-from mxfp4lab.gpu.timing import Comparison
-from mxfp4lab.gpu.worker import DEFAULT_TIMEOUT_S, Worker
+from mxfp4lab.gpu.timing import REGIME, Comparison
 from mxfp4lab.plan import Plan
+from mxfp4lab.workers.pools import DESCRIBE, gpu_selectors, one_device
+from mxfp4lab.workers.process import DEFAULT_TIMEOUT_S, Worker
 
 MEASURE = "mxfp4lab.gpu.measure:measure_plan"
 COMPARE = "mxfp4lab.gpu.measure:compare_plans"
 COMPARE_TIMEOUT_S = 600.0
 
 
-def open_executor(seed: int, workers: int | None = None, regime: str = "leaderboard") -> GpuExecutor:
+def open_executor(seed: int) -> GpuExecutor:
     """The first visible GPU, owned by a worker process of its own.
 
     Args:
         seed: of the inputs on which C is checked and timed.
-        workers: processes that compile; a search has its own, nothing is made of it here.
-        regime: of the times.
 
     Raises:
         ValueError: there is no GPU, or the worker cannot use it, and why.
     """
-    del workers
-    return GpuExecutor(Worker("gpu0", gpu_selectors()[0]), seed, regime)
+    return GpuExecutor(Worker("gpu0", gpu_selectors()[0]), seed)
+
+
+def comparison(said: dict[str, Any], count: int) -> Comparison:
+    """What `measure.compare_plans` says of `count` plans."""
+    timings, judged = said["timings"], said["verdict"]
+    latency = tuple(timings[str(number)]["p50_us"] if str(number) in timings else None for number in range(count))
+    if judged is None:
+        return Comparison((), False, latency, said)
+    return Comparison(tuple(judged["order"]), judged["kind"] == "winner", latency, said)
 
 
 class GpuExecutor:
-    """One GPU behind one worker process; see `tune.executors.Executor`.
+    """One GPU behind one worker process.
 
     Attributes:
         arch, device, regime: as records hold them.
     """
 
-    def __init__(
-        self, worker: Worker, seed: int, regime: str = "leaderboard", launch: str = "direct",
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-    ) -> None:  # fmt: skip
-        self._worker, self._seed, self._launch, self._timeout_s = worker, seed, launch, timeout_s
-        self.regime = regime
-        self._latencies: dict[str, float] = {}
+    regime = REGIME
+
+    def __init__(self, worker: Worker, seed: int) -> None:
+        self._worker, self._seed = worker, seed
+        self._first: dict[tuple[str, str, str], float] = {}
         try:
             self.device, self.arch = one_device({worker.name: worker.run(DESCRIBE)})
         except BaseException:
@@ -58,13 +62,14 @@ class GpuExecutor:
             compiled: not sent along: the worker finds the kernels in the compile cache.
         """
         del compiled
-        outcome = self._worker.run(MEASURE, {**self._of(plan), "regime": self.regime}, self._timeout_s)
+        arguments = {"variant": plan.variant, "config": plan.config.to_dict(), "shape": str(plan.shape),
+                     "arch": plan.arch, "seed": self._seed}  # fmt: skip
+        outcome = self._worker.run(MEASURE, arguments, DEFAULT_TIMEOUT_S)
         if outcome.status != "ok":
             return {"status": outcome.status, "reason": outcome.reason, "regime": self.regime}
-        fields = dict(outcome.value)
-        if fields.get("latency_us") is not None:
-            self._latencies[_key(plan)] = fields["latency_us"]
-        return fields
+        if outcome.value.get("latency_us") is not None:
+            self._first[_key(plan)] = outcome.value["latency_us"]
+        return dict(outcome.value)
 
     def compare(self, plans: Sequence[Plan]) -> Comparison:
         """Time finalists alternately; if that fails as a whole, their first times stand and nothing is separate."""
@@ -72,25 +77,20 @@ class GpuExecutor:
             raise ValueError("plans is empty; give at least one finalist")
         arguments = {
             "plans": [{"variant": plan.variant, "config": plan.config.to_dict()} for plan in plans],
-            "shape": str(plans[0].shape), "arch": self.arch, "seed": self._seed, "launch": self._launch,
+            "shape": str(plans[0].shape), "arch": self.arch, "seed": self._seed,
         }  # fmt: skip
         outcome = self._worker.run(COMPARE, arguments, COMPARE_TIMEOUT_S)
         if outcome.status != "ok":
-            latency = tuple(self._latencies.get(_key(plan), float("inf")) for plan in plans)
-            order = tuple(sorted(range(len(plans)), key=lambda number: latency[number]))
-            return Comparison(order, False, latency, {"failed": f"{outcome.status}: {outcome.reason}"})
-        said = outcome.value
-        latency = tuple(said["timings"][str(number)]["p50_us"] for number in range(len(plans)))
-        return Comparison(tuple(said["verdict"]["order"]), said["verdict"]["kind"] == "winner", latency, said)
+            failed = {"failed": f"{outcome.status}: {outcome.reason}"}
+            latency = tuple(self._first.get(_key(plan)) for plan in plans)
+            known = [number for number, first in enumerate(latency) if first is not None]
+            return Comparison(tuple(sorted(known, key=lambda number: latency[number])), False, latency, failed)
+        return comparison(outcome.value, len(plans))
 
     def close(self) -> None:
         """End the worker."""
         self._worker.close()
 
-    def _of(self, plan: Plan) -> dict[str, Any]:
-        return {"variant": plan.variant, "config": plan.config.to_dict(), "shape": str(plan.shape), "arch": plan.arch,
-                "seed": self._seed, "launch": self._launch}  # fmt: skip
 
-
-def _key(plan: Plan) -> str:
-    return f"{plan.variant} {plan.config.config_id} {plan.shape}"
+def _key(plan: Plan) -> tuple[str, str, str]:
+    return plan.variant, plan.config.config_id, str(plan.shape)

@@ -13,6 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+_BUFFER_POINTER, _BUFFER_SIZE = 1, 2
+_FORMATS = {(4, False): "<I", (8, False): "<Q", (4, True): "<f", (8, True): "<d"}
+
 
 @dataclass(frozen=True)
 class DriverNames:
@@ -20,8 +23,8 @@ class DriverNames:
 
     Attributes:
         libraries: names to try, in order.
-        load, function, launch, error: module load from memory, function lookup, launch, text of an error code.
-        set_shared: sets a function's limit of dynamic shared memory; "" where there is no such limit to raise.
+        load, function, launch: module load from memory, function lookup, launch.
+        error: (code, pointer to text) or, for HIP, code to text.
         end: the value that closes the `extra` list.
     """
 
@@ -30,19 +33,15 @@ class DriverNames:
     function: str
     launch: str
     error: str
-    set_shared: str
     end: int
 
 
 HIP = DriverNames(
     ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6"), "hipModuleLoadData", "hipModuleGetFunction",
-    "hipModuleLaunchKernel", "hipGetErrorString", "", 3)  # fmt: skip
+    "hipModuleLaunchKernel", "hipGetErrorString", 3)  # fmt: skip
 CUDA = DriverNames(
-    ("libcuda.so.1", "libcuda.so"), "cuModuleLoadData", "cuModuleGetFunction", "cuLaunchKernel", "cuGetErrorName",
-    "cuFuncSetAttribute", 0)  # fmt: skip
-_BUFFER_POINTER, _BUFFER_SIZE = 1, 2
-_CUDA_MAX_DYNAMIC_SHARED = 8
-_FORMATS = {(4, False): "<I", (8, False): "<Q", (4, True): "<f", (8, True): "<d"}
+    ("libcuda.so.1", "libcuda.so"), "cuModuleLoadData", "cuModuleGetFunction", "cuLaunchKernel", "cuGetErrorName", 0
+)
 
 
 def pack_arguments(args: Sequence[tuple[int, int, int | float]]) -> bytearray:
@@ -68,13 +67,12 @@ def pack_arguments(args: Sequence[tuple[int, int, int | float]]) -> bytearray:
 class Module:
     """A loaded code object and one function of it, on the current device."""
 
-    def __init__(self, binary: bytes, name: str, shared_bytes: int = 0, names: DriverNames | None = None) -> None:
+    def __init__(self, binary: bytes, name: str, names: DriverNames | None = None) -> None:
         """Load.
 
         Args:
             binary: hsaco or cubin.
             name: the kernel's symbol.
-            shared_bytes: dynamic shared memory of a launch.
             names: the driver; torch's own without it.
 
         Raises:
@@ -87,12 +85,8 @@ class Module:
         self._names, self._library = names, _open(names)
         self._binary = ctypes.create_string_buffer(binary, len(binary))
         self._module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
-        self.shared_bytes = shared_bytes
         self._check(names.load, ctypes.byref(self._module), self._binary)
         self._check(names.function, ctypes.byref(self._function), self._module, name.encode())
-        if shared_bytes and names.set_shared:
-            self._check(names.set_shared, self._function, ctypes.c_int(_CUDA_MAX_DYNAMIC_SHARED),
-                        ctypes.c_int(shared_bytes))  # fmt: skip
 
     def prepare(
         self, grid: tuple[int, int, int], block: int, args: Sequence[tuple[int, int, int | float]],
@@ -115,33 +109,28 @@ class Module:
         extra = (ctypes.c_void_p * 5)(
             _BUFFER_POINTER, ctypes.cast(raw, ctypes.c_void_p), _BUFFER_SIZE,
             ctypes.cast(ctypes.pointer(size), ctypes.c_void_p), self._names.end)  # fmt: skip
-        launch = getattr(self._library, self._names.launch)
-        sizes = [ctypes.c_uint(value) for value in (*grid, block, 1, 1, self.shared_bytes)]
-        kept = (segment, raw, size)
+        sizes = [ctypes.c_uint(value) for value in (*grid, block, 1, 1, 0)]
+        kept = (segment, raw, size)  # the driver reads them at every launch
 
         def call(queue: int, addresses: Mapping[str, int]) -> None:
             for name, offset in (places or {}).items():
                 struct.pack_into("<Q", kept[0], offset, addresses[name])
-            code = launch(self._function, *sizes, ctypes.c_void_p(queue), None, extra)
-            if code:
-                raise RuntimeError(self._message(self._names.launch, code))
+            self._check(self._names.launch, self._function, *sizes, ctypes.c_void_p(queue), None, extra)
 
         return call
 
     def _check(self, function: str, *arguments: Any) -> None:
         code = getattr(self._library, function)(*arguments)
-        if code:
-            raise RuntimeError(self._message(function, code))
-
-    def _message(self, function: str, code: int) -> str:
+        if not code:
+            return
+        text = ctypes.c_char_p()
         if self._names is CUDA:
-            text = ctypes.c_char_p()
             self._library.cuGetErrorName(ctypes.c_int(code), ctypes.byref(text))
         else:
             get = getattr(self._library, self._names.error)
             get.restype = ctypes.c_char_p
-            text = ctypes.c_char_p(get(ctypes.c_int(code)))
-        return f"{function}: error {code} ({(text.value or b'?').decode(errors='replace')})"
+            text.value = get(ctypes.c_int(code))
+        raise RuntimeError(f"{function}: error {code} ({(text.value or b'?').decode(errors='replace')})")
 
 
 def _open(names: DriverNames) -> ctypes.CDLL:

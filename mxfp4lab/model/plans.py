@@ -64,8 +64,9 @@ def count_and_predict(
         on_done: called with (done, all) after each.
     """
     from mxfp4lab.emulate import count_plan
-    from mxfp4lab.gfx950 import CompileError, compile_many
+    from mxfp4lab.gfx950 import CompileError
     from mxfp4lab.plan import build_plan
+    from mxfp4lab.workers import compile_many
 
     plans = [build_plan(c.variant, c.config, c.shape) for c in wanted]
     counted: dict[int, CountedPlan] = {}

@@ -123,7 +123,7 @@ def gemm_launch(
     )  # fmt: skip
     args = tuple((place * SLOT_BYTES, size, values[name]) for place, (name, size) in enumerate(ARGUMENTS))
     grid = (-(-shape.n // kernel.tile_n), -(-shape.m // kernel.tile_m), shares)
-    return CodeObjectLaunch(kernel.symbol, f"f4gemm/{kernel.path.name}", grid, BLOCK_THREADS, args)
+    return CodeObjectLaunch(kernel.symbol, str(kernel.path), grid, BLOCK_THREADS, args)
 
 
 def split_count(shape: Shape, log2_k_split: int) -> int:

@@ -81,7 +81,7 @@ class CodeObjectLaunch:
 
     Attributes:
         name: the kernel's symbol.
-        code_object: where it lies, as ``oracle`` names it.
+        code_object: path of its file.
         grid: workgroups along x, y, z.
         block: threads of a workgroup.
         args: kernel argument segment as (byte offset, size in bytes, value).

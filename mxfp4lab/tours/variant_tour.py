@@ -12,13 +12,14 @@ from typing import Any
 
 from mxfp4lab.config import GemmConfig
 from mxfp4lab.emulate import count_plan
-from mxfp4lab.gfx950 import compile_many, compile_plan
+from mxfp4lab.gfx950 import compile_plan
 from mxfp4lab.model import predict_counts
 from mxfp4lab.paths import REPO_ROOT, data_path
 from mxfp4lab.plan import VARIANTS, build_plan, default_config, known_configs
 from mxfp4lab.shapes import Shape, parse_shape
 from mxfp4lab.tours.ladder import Measured, Step, measure
 from mxfp4lab.tours.listing import Line, by_source, lines_of
+from mxfp4lab.workers import compile_many
 
 LAUNCH_HEADERS = (
     "variant",

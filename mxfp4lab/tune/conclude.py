@@ -84,10 +84,13 @@ def compare_finalists(search: Search) -> None:
         comparison = known[best].detail.get("comparison") or {}
     else:
         said = search.executor.compare([entry.candidate.plan for entry in finalists])
-        best, separate, comparison = said.order[0], said.separate, said.detail
-        places = [said.order.index(index) for index in range(len(finalists))]
+        if not said.order:  # nobody's C was right in that run: there is nobody to name
+            return
+        finalists = [finalists[index] for index in said.order]  # a finalist whose C was wrong is none
+        best, separate, comparison = 0, said.separate, said.detail
+        places = list(range(len(finalists)))
         for index, entry in enumerate(finalists):
-            entry.latency_us = said.latency_us[index]
+            entry.latency_us = said.latency_us[said.order[index]]
             detail = {"finalists": names, "place": places[index], "separate": separate}
             search.record_measured(
                 entry, regime=regime, latency_us=entry.latency_us, verified=entry.verified,
@@ -97,14 +100,14 @@ def compare_finalists(search: Search) -> None:
     for entry, place in zip(finalists, places, strict=True):
         entry.place = place
     search.result.pick = _pick(
-        search, finalists[best], tie=not separate and len(finalists) > 1, timing=_timing(comparison, best)
+        search, finalists[best], tie=not separate and len(finalists) > 1, timing=_timing(comparison)
     )
 
 
-def _timing(comparison: Mapping[str, Any], number: int) -> Mapping[str, float]:
-    """Spread and floor of one finalist, as the comparison has them; {} where it does not."""
-    timings = comparison.get("timings")
-    found = timings.get(str(number)) if isinstance(timings, Mapping) else None
+def _timing(comparison: Mapping[str, Any]) -> Mapping[str, float]:
+    """Spread and floor of the first, as the comparison has them; {} where it does not."""
+    timings, judged = comparison.get("timings"), comparison.get("verdict")
+    found = timings.get(str(judged["order"][0])) if isinstance(timings, Mapping) and judged else None
     return found if isinstance(found, Mapping) else {}
 
 

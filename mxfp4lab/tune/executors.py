@@ -64,12 +64,12 @@ def open_executor(backend: str, seed: int, workers: int | None = None) -> Execut
         return None
     reason = "this version has no GPU room"
     try:
-        from mxfp4lab.gpu import open_executor as open_gpu
+        from mxfp4lab.gpu.executors import open_executor as open_gpu
     except ImportError:
         open_gpu = None
     if open_gpu is not None:
         try:
-            return open_gpu(seed=seed, workers=workers)
+            return open_gpu(seed)
         except ValueError as error:  # no device, or one that is not supported: the message says which
             reason = str(error)
     if backend == "gpu":

@@ -54,8 +54,9 @@ class Instruments:
 def real_instruments() -> Instruments:
     """The toolchain, the gfx950 emulator and the time model."""
     from mxfp4lab.emulate import count_plan
-    from mxfp4lab.gfx950 import compile_many, current_knobs, toolchain_versions
+    from mxfp4lab.gfx950 import current_knobs, toolchain_versions
     from mxfp4lab.model import predict_counts, stored_model
+    from mxfp4lab.workers import compile_many
 
     return Instruments(
         compile_many=lambda plans, workers: compile_many(plans, workers),

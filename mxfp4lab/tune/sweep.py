@@ -13,10 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from mxfp4lab.gfx950 import CompileError, compile_many, current_knobs, toolchain_versions
+from mxfp4lab.gfx950 import CompileError, current_knobs, toolchain_versions
 from mxfp4lab.gpu.executors import COMPARE, COMPARE_TIMEOUT_S, MEASURE
-from mxfp4lab.gpu.pools import Pool, Task
-from mxfp4lab.gpu.worker import Outcome
 from mxfp4lab.paths import REPO_ROOT, writing
 from mxfp4lab.records import (
     Counts,
@@ -32,6 +30,9 @@ from mxfp4lab.records import (
 from mxfp4lab.shapes import Shape, parse_shape, task_seed
 from mxfp4lab.tune.screens import Facts, kernel_facts
 from mxfp4lab.tune.space import Candidate, enumerate_space, searchable_variants
+from mxfp4lab.workers import compile_many
+from mxfp4lab.workers.pools import Pool, Task
+from mxfp4lab.workers.process import Outcome
 
 PREDICT = "mxfp4lab.tune.sweep:predict_trial"
 REGIME = "leaderboard"
@@ -162,7 +163,7 @@ class _Sweep:
         settled = 0
         for done in self.pool.run_all(self._tasks(wanted, began)):
             candidate, facts = began[done.index]
-            trial = self._record(candidate, done.outcome, done.worker, done.attempt, facts)
+            trial = self._record(candidate, done.outcome, done.worker, 1, facts)
             settled += 1
             if progress is not None:
                 progress(settled, len(wanted), trial)
@@ -229,7 +230,7 @@ class _Sweep:
         if not self.pool.device:
             return Task(PREDICT, arguments)
         seed = task_seed(candidate.plan.shape) or 0
-        return Task(MEASURE, {**arguments, "arch": self.arch, "seed": seed, "regime": REGIME})
+        return Task(MEASURE, {**arguments, "arch": self.arch, "seed": seed})
 
     def _stub(self, candidate: Candidate) -> dict[str, Any]:
         gpu = bool(self.pool.device)

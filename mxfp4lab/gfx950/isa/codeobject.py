@@ -1,112 +1,26 @@
-"""Read an AMD GPU code object (.co, .hsaco): ELF sections, kernel descriptors, metadata, decoded instructions.
+"""Read an AMD GPU code object (.co, .hsaco): the kernels of an ELF file, their descriptors, their instructions.
 
 Both readers end in the same form: what `isa.text` makes of Triton's assembly and what this module makes of the code
 object assembled from it are equal, instruction for instruction (the tests hold them to it).
 
-Sources: ELF-64; LLVM, User Guide for the AMDGPU Backend: "Code Object", "Kernel Descriptor", "Code Object Metadata".
+Sources: LLVM, User Guide for the AMDGPU Backend: "Kernel Descriptor", "Code Object Metadata".
 """
 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from mxfp4lab.gfx950.isa.descriptor import KernelArg, KernelDescriptor, build_descriptor
-from mxfp4lab.gfx950.isa.instruction import IsaError, Program, preload_entry
+from mxfp4lab.gfx950.isa.descriptor import USER_SGPRS, KernelDescriptor, build_descriptor, kernel_entries, read_entry
+from mxfp4lab.gfx950.isa.elf import CodeObject, open_code_object
+from mxfp4lab.gfx950.isa.encoding import load_decoder
+from mxfp4lab.gfx950.isa.instruction import Instruction, IsaError, Operand, Program, preload_entry
 
-EM_AMDGPU = 224
-EF_MACHINE_MASK, EF_GFX950 = 0xFF, 0x4F
-NT_AMDGPU_METADATA = 32
-MAX_BYTES = 256 << 20
-MAX_SYMBOLS = 1 << 20
-MAX_NAME = 4096
-SHT_SYMTAB, SHT_NOTE, SHT_DYNSYM = 2, 7, 11
+MAX_INSTRUCTIONS = 400_000
 _DESCRIPTOR = struct.Struct("<III4xq20xIIIHH4x")
-_USER_SGPRS = ("private_segment_buffer", "dispatch_ptr", "queue_ptr", "kernarg_segment_ptr", "dispatch_id",
-               "flat_scratch_init", "private_segment_size")  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Section:
-    """A section of the file: where it lies in the file and at which address it is loaded."""
-
-    name: str
-    kind: int
-    address: int
-    offset: int
-    size: int
-    link: int
-
-
-@dataclass(frozen=True)
-class CodeObject:
-    """An opened code object.
-
-    Attributes:
-        data: the file.
-        sections: by position in the file's table.
-        symbols: name -> address of global and local symbols.
-        metadata: the metadata map.
-        path: for messages.
-    """
-
-    data: bytes
-    sections: tuple[Section, ...]
-    symbols: dict[str, int]
-    metadata: dict[str, Any]
-    path: str
-
-    def kernels(self) -> tuple[str, ...]:
-        """Names of the kernels, in the order of the metadata."""
-        return tuple(entry[".name"] for entry in self.metadata["amdhsa.kernels"])
-
-    def read(self, address: int, size: int) -> bytes:
-        """`size` bytes that are loaded at `address`.
-
-        Raises:
-            IsaError: no section holds them.
-        """
-        for section in self.sections:
-            if section.address and section.address <= address and address + size <= section.address + section.size:
-                start = section.offset + address - section.address
-                return self.data[start : start + size]
-        raise IsaError(f"{self.path}: no section holds {size} bytes at address {address:#x}")
-
-    def code(self) -> Section:
-        """The section of instructions."""
-        for section in self.sections:
-            if section.name == ".text":
-                return section
-        raise IsaError(f"{self.path}: the code object has no .text section")
-
-
-def open_code_object(source: str | Path | bytes) -> CodeObject:
-    """Open a code object for gfx950.
-
-    Raises:
-        IsaError: it is no ELF file for gfx950, or it is damaged; the message names the file.
-    """
-    path = "code object" if isinstance(source, bytes) else str(source)
-    if isinstance(source, bytes):
-        data = source
-    else:
-        try:
-            with open(source, "rb") as file:
-                data = file.read(MAX_BYTES + 1)
-        except OSError as error:
-            raise IsaError(f"{path}: {error.strerror or error}") from None
-        except (TypeError, ValueError):
-            raise IsaError(f"source: {source!r} is no path of a code object") from None
-    if len(data) > MAX_BYTES:
-        raise IsaError(f"{path}: larger than {MAX_BYTES} bytes")
-    try:
-        return _open(data, path)
-    except (struct.error, LookupError, TypeError, RecursionError, ArithmeticError, ValueError) as error:
-        if isinstance(error, IsaError):
-            raise
-        raise IsaError(f"{path}: damaged code object ({type(error).__name__}: {error})") from None
+_ENDS = ("s_endpgm", "s_branch", "s_endpgm_saved")
+_INDIRECT = ("s_setpc_b64", "s_swappc_b64", "s_call_b64", "s_cbranch_g_fork", "s_cbranch_i_fork", "s_cbranch_join",
+             "s_rfe_b64", "s_rfe_restore_b64")  # fmt: skip
 
 
 def read_code_object(
@@ -125,8 +39,6 @@ def read_code_object(
     Raises:
         IsaError: not readable, no such kernel, or code that cannot be decoded.
     """
-    from mxfp4lab.gfx950.isa.codeobject_decode import decode_reachable
-
     found = open_code_object(source)
     names = found.kernels()
     if name is None and len(names) != 1:
@@ -134,75 +46,15 @@ def read_code_object(
     name = names[0] if name is None else name
     if name not in names:
         raise IsaError(f"{found.path}: has no kernel {name!r}; it has {', '.join(names)}")
-    entry = found.metadata["amdhsa.kernels"][names.index(name)]
-    try:
-        address, fields = _read_descriptor(found, str(entry.get(".symbol", name + ".kd")))
-        metadata = {key.lstrip("."): value for key, value in entry.items() if isinstance(value, int)}
-        args = tuple(_argument(item) for item in entry.get(".args", ()))
-    except (struct.error, LookupError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
-        if isinstance(error, IsaError):
-            raise
-        raise IsaError(f"{found.path}: damaged metadata of {name} ({type(error).__name__}: {error})") from None
-    fields, metadata = _settle(fields, metadata)
-    descriptor = build_descriptor(name, fields, metadata, args, lds_bytes)
-    code = found.code()
-    text = found.data[code.offset : code.offset + code.size]
-    labels = {symbol: place for symbol, place in found.symbols.items()
-              if code.address <= place < code.address + code.size}  # fmt: skip
-    instructions, label_index = decode_reachable(text, code.address, address, labels)
-    start = preload_entry(instructions) if descriptor.preload_length else 0
-    return Program(name, instructions, label_index, start), descriptor
-
-
-def _open(data: bytes, path: str) -> CodeObject:
-    if data[:4] != b"\x7fELF" or len(data) < 64:
-        raise IsaError(f"{path}: no ELF file (a code object starts with 7f 45 4c 46)")
-    if data[4] != 2 or data[5] != 1:
-        raise IsaError(f"{path}: no 64-bit little-endian ELF file")
-    machine, flags = struct.unpack_from("<H", data, 18)[0], struct.unpack_from("<I", data, 48)[0]
-    if machine != EM_AMDGPU:
-        raise IsaError(f"{path}: ELF machine {machine}; a code object has {EM_AMDGPU} (AMD GPU)")
-    if flags & EF_MACHINE_MASK != EF_GFX950:
-        raise IsaError(f"{path}: built for another AMD GPU (flags {flags:#x}); only gfx950 ({EF_GFX950:#x}) is read")
-    table, count, names = struct.unpack_from("<Q", data, 40)[0], *struct.unpack_from("<HH", data, 60)
-    raw = [struct.unpack_from("<IIQQQQIIQQ", data, table + 64 * index) for index in range(count)]
-    for entry in raw:
-        if entry[1] != 8 and entry[4] + entry[5] > len(data):  # 8: a section without contents
-            raise IsaError(f"{path}: truncated, a section ends at byte {entry[4] + entry[5]} of {len(data)}")
-    base = raw[names][4]
-    sections = tuple(Section(_string(data, base + entry[0]), entry[1], entry[3], entry[4], entry[5], entry[6])
-                     for entry in raw)  # fmt: skip
-    if sum(section.size for section in sections if section.kind in (SHT_SYMTAB, SHT_DYNSYM)) > 24 * MAX_SYMBOLS:
-        raise IsaError(f"{path}: more than {MAX_SYMBOLS} symbols")
-    symbols: dict[str, int] = {}
-    metadata: dict[str, Any] = {}
-    for section in sections:
-        if section.kind in (SHT_SYMTAB, SHT_DYNSYM):
-            strings = sections[section.link].offset
-            for offset in range(section.offset, section.offset + section.size, 24):
-                name, _, _, _, value = struct.unpack_from("<IBBHQ", data, offset)
-                if name:
-                    symbols[_string(data, strings + name)] = value
-        elif section.kind == SHT_NOTE:
-            metadata = _note(data[section.offset : section.offset + section.size]) or metadata
-    if not metadata.get("amdhsa.kernels"):
-        raise IsaError(f"{path}: no kernel metadata")
-    return CodeObject(data, sections, symbols, metadata, path)
-
-
-def _string(data: bytes, offset: int) -> str:
-    return data[offset : data.index(b"\0", offset, offset + MAX_NAME)].decode()
-
-
-def _note(data: bytes) -> dict[str, Any]:
-    offset = 0
-    while offset + 12 <= len(data):
-        name_size, size, kind = struct.unpack_from("<III", data, offset)
-        start = offset + 12 + (name_size + 3 & ~3)
-        if kind == NT_AMDGPU_METADATA and data[offset + 12 : offset + 18] == b"AMDGPU":
-            return unpack_msgpack(data[start : start + size])
-        offset = start + (size + 3 & ~3)
-    return {}
+    entry = kernel_entries(found.metadata)[name]
+    numbers, args = read_entry(entry)
+    address, fields = _read_descriptor(found, str(entry.get(".symbol", name + ".kd")))
+    descriptor = build_descriptor(name, *_settle(fields, numbers), args, lds_bytes)
+    code, start = found.code()
+    labels = {symbol: place for symbol, place in found.symbols.items() if start <= place < start + len(code)}
+    instructions, label_index = decode_reachable(code, start, address, labels)
+    entry_index = preload_entry(instructions) if descriptor.preload_length else 0
+    return Program(name, instructions, label_index, entry_index), descriptor
 
 
 def _read_descriptor(found: CodeObject, symbol: str) -> tuple[int, dict[str, int]]:
@@ -226,7 +78,7 @@ def _read_descriptor(found: CodeObject, symbol: str) -> tuple[int, dict[str, int
         "system_vgpr_workitem_id": rsrc2 >> 11 & 3,
         "user_sgpr_kernarg_preload_length": preload & 127, "user_sgpr_kernarg_preload_offset": preload >> 7,
     }  # fmt: skip
-    fields.update({f"user_sgpr_{name}": properties >> bit & 1 for bit, name in enumerate(_USER_SGPRS)})
+    fields.update({f"user_sgpr_{name}": properties >> bit & 1 for bit, name in enumerate(USER_SGPRS)})
     return place + offset, fields
 
 
@@ -248,59 +100,74 @@ def _settle(fields: dict[str, int], metadata: dict[str, int]) -> tuple[dict[str,
     return fields, metadata
 
 
-def _argument(item: dict[str, Any]) -> KernelArg:
-    return KernelArg(str(item.get(".name", "")), int(item[".offset"]), int(item[".size"]),
-                     str(item.get(".value_kind", "by_value")))  # fmt: skip
+def decode_reachable(
+    code: bytes, base: int, entry: int, symbols: dict[str, int]
+) -> tuple[tuple[Instruction, ...], dict[str, int]]:
+    """Decode what can be reached from `entry`: padding and data between instructions are never looked at.
 
+    Args:
+        code: contents of the section of instructions.
+        base: address at which it is loaded.
+        entry: address of the kernel's first instruction.
+        symbols: label -> address, for names only.
 
-def unpack_msgpack(data: bytes) -> Any:
-    """Decode MessagePack as far as code-object metadata uses it: maps, arrays, strings, numbers, booleans, nil.
+    Returns:
+        Instructions in address order, and label -> instruction index.
 
     Raises:
-        IsaError: other types, or bytes missing or left over.
+        IsaError: an instruction that cannot be decoded, a jump out of the section, or an indirect jump.
     """
-    value, end = _unpack(data, 0, 0)
-    if end != len(data) and data[end:].strip(b"\0"):
-        raise IsaError(f"metadata: {len(data) - end} bytes are left over")
-    return value
+    decode = load_decoder()
+    found: dict[int, tuple[Instruction, int, int | None]] = {}  # address -> (instruction, next address, target address)
+    todo = [entry]
+    while todo:
+        address = todo.pop()
+        while address not in found:
+            if len(found) >= MAX_INSTRUCTIONS:
+                raise IsaError(f"more than {MAX_INSTRUCTIONS} instructions")
+            offset = address - base
+            if not 0 <= offset <= len(code) - 4 or offset % 4:
+                raise IsaError(f"execution reaches address {address:#x}, outside the section of instructions")
+            try:
+                instruction, size, step = decode(code[offset : offset + 16].ljust(16, b"\0"))
+            except (ValueError, KeyError, IndexError, AttributeError, TypeError, AssertionError, RuntimeError) as error:
+                word = int.from_bytes(code[offset : offset + 4], "little")
+                raise IsaError(f"address {address:#x}: cannot decode {word:#010x}: {error}") from None
+            if instruction.mnemonic in _INDIRECT:
+                raise IsaError(
+                    f"address {address:#x}: {instruction.mnemonic} jumps to an address known only at run time"
+                )
+            following = address + size
+            target = None if step is None else following + 4 * step
+            if target is not None:
+                todo.append(target)
+            found[address] = instruction, following, target
+            if instruction.mnemonic in _ENDS:
+                break
+            address = following
+    index = {address: place for place, address in enumerate(sorted(found))}
+    names = {address: name for name, address in sorted(symbols.items(), reverse=True)}
+    labels = {name: index[address] for name, address in symbols.items() if address in index}
+    instructions = []
+    for address, place in index.items():
+        instruction, _, target = found[address]
+        operands, goal = instruction.operands, None
+        if target is not None:
+            goal = index[target]
+            label = names.get(target, f".L{target:x}")
+            labels.setdefault(label, goal)
+            operands = (Operand("label", name=label),)
+        text = _assembly(instruction.mnemonic, instruction.encoding, operands, instruction.modifiers)
+        instructions.append(Instruction(place, instruction.mnemonic, instruction.encoding, operands,
+                                        instruction.modifiers, goal, None, text))  # fmt: skip
+    return tuple(instructions), labels
 
 
-_SIZED = {0xD9: (">B", "str"), 0xDA: (">H", "str"), 0xDB: (">I", "str"), 0xDC: (">H", "array"), 0xDD: (">I", "array"),
-          0xDE: (">H", "map"), 0xDF: (">I", "map")}  # fmt: skip
-_NUMBERS = {0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q", 0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q",
-            0xCA: ">f", 0xCB: ">d"}  # fmt: skip
-
-
-def _unpack(data: bytes, at: int, depth: int) -> tuple[Any, int]:
-    if depth > 16:
-        raise IsaError("metadata: nested too deeply")
-    head, at = data[at], at + 1
-    if head < 0x80 or head >= 0xE0:
-        return head if head < 0x80 else head - 256, at
-    if head in (0xC0, 0xC2, 0xC3):
-        return {0xC0: None, 0xC2: False, 0xC3: True}[head], at
-    if head in _NUMBERS:
-        return struct.unpack_from(_NUMBERS[head], data, at)[0], at + struct.calcsize(_NUMBERS[head])
-    if head in _SIZED:
-        layout, kind = _SIZED[head]
-        size, at = struct.unpack_from(layout, data, at)[0], at + struct.calcsize(layout)
-    elif head < 0xC0:
-        kind = "map" if head < 0x90 else "array" if head < 0xA0 else "str"
-        size = head & (31 if kind == "str" else 15)
-    else:
-        raise IsaError(f"metadata: type byte {head:#x} is not read")
-    if size > len(data) - at:
-        raise IsaError("metadata: truncated")
-    if kind == "str":
-        return data[at : at + size].decode(), at + size
-    if kind == "array":
-        items = []
-        for _ in range(size):
-            item, at = _unpack(data, at, depth + 1)
-            items.append(item)
-        return items, at
-    entries = {}
-    for _ in range(size):
-        key, at = _unpack(data, at, depth + 1)
-        entries[key], at = _unpack(data, at, depth + 1)
-    return entries, at
+def _assembly(mnemonic: str, encoding: str, operands: tuple[Operand, ...], modifiers: tuple) -> str:
+    """The instruction as the assembler would write it, for messages."""
+    head = mnemonic + (f"_{encoding}" if encoding else "")
+    body = ", ".join(str(operand) for operand in operands)
+    tail = " ".join(name if value == 1 and name in ("sc0", "sc1", "nt", "offen", "idxen", "lds", "clamp", "glc")
+                    else f"{name}:{list(value) if isinstance(value, tuple) else value}"
+                    for name, value in modifiers)  # fmt: skip
+    return " ".join(part for part in (head, body, tail) if part)

@@ -6,18 +6,18 @@ same form. Source: LLVM, User Guide for the AMDGPU Backend, "Kernel Descriptor" 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-# User SGPRs in the order in which the hardware assigns them: (name, registers).
-USER_SGPR_ORDER: tuple[tuple[str, int], ...] = (
-    ("private_segment_buffer", 4),
-    ("dispatch_ptr", 2),
-    ("queue_ptr", 2),
-    ("kernarg_segment_ptr", 2),
-    ("dispatch_id", 2),
-    ("flat_scratch_init", 2),
-    ("private_segment_size", 1),
-)
+from mxfp4lab.gfx950.isa.instruction import IsaError
+
+# User SGPRs in the order in which the hardware assigns them, and the registers of each.
+USER_SGPRS: dict[str, int] = {
+    "private_segment_buffer": 4, "dispatch_ptr": 2, "queue_ptr": 2, "kernarg_segment_ptr": 2, "dispatch_id": 2,
+    "flat_scratch_init": 2, "private_segment_size": 1,
+}  # fmt: skip
+MAX_SEGMENT_BYTES = 1 << 20  # of arguments; the hardware's kernels have some hundreds
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,9 @@ class KernelDescriptor:
         args: its slots, hidden ones included.
         user_sgprs: SGPRs set from the descriptor before the workgroup ids.
         user_sgpr_layout: (name, first sgpr, count) of each user SGPR group; "kernarg_preload" for preloaded arguments.
-        kernarg_ptr_sgpr: first of the two SGPRs that hold the argument segment's address, or -1.
-        preload_sgpr: first SGPR of preloaded arguments, or -1.
         preload_offset: first preloaded dword of the argument segment.
         preload_length: preloaded dwords.
         workgroup_ids: whether the x, y, z workgroup ids follow the user SGPRs.
-        workgroup_info: whether a workgroup-info SGPR follows the ids.
         workitem_ids: 0, 1 or 2: v0 packs x, x|y<<10 or x|y<<10|z<<20.
         lds_bytes: LDS in bytes (Triton allocates it at launch: the compiler's metadata has the real figure).
         scratch_bytes: private segment in bytes per lane.
@@ -59,7 +56,6 @@ class KernelDescriptor:
         sgprs: scalar registers, vcc and friends not counted.
         spilled_vgprs, spilled_sgprs: spill counts the compiler reports.
         block_threads: work-items per workgroup.
-        wavefront: lanes per wave (64).
         mode: float mode bits (round and denormal fields), ieee and dx10_clamp as the directives give them.
     """
 
@@ -68,12 +64,9 @@ class KernelDescriptor:
     args: tuple[KernelArg, ...] = ()
     user_sgprs: int = 0
     user_sgpr_layout: tuple[tuple[str, int, int], ...] = ()
-    kernarg_ptr_sgpr: int = -1
-    preload_sgpr: int = -1
     preload_offset: int = 0
     preload_length: int = 0
     workgroup_ids: tuple[bool, bool, bool] = (True, False, False)
-    workgroup_info: bool = False
     workitem_ids: int = 0
     lds_bytes: int = 0
     scratch_bytes: int = 0
@@ -84,28 +77,7 @@ class KernelDescriptor:
     spilled_vgprs: int = 0
     spilled_sgprs: int = 0
     block_threads: int = 0
-    wavefront: int = 64
     mode: dict[str, int] = field(default_factory=dict, compare=False)
-
-
-def layout_user_sgprs(enabled: dict[str, int], preload_length: int) -> tuple[tuple[str, int, int], ...]:
-    """Assign user SGPRs in hardware order.
-
-    Args:
-        enabled: name from `USER_SGPR_ORDER` -> 0 or 1.
-        preload_length: dwords of preloaded kernel arguments, which come last.
-
-    Returns:
-        (name, first sgpr, count) per enabled group.
-    """
-    layout, next_sgpr = [], 0
-    for name, count in USER_SGPR_ORDER:
-        if enabled.get(name):
-            layout.append((name, next_sgpr, count))
-            next_sgpr += count
-    if preload_length:
-        layout.append(("kernarg_preload", next_sgpr, preload_length))
-    return tuple(layout)
 
 
 def build_descriptor(name: str, fields: dict[str, int], metadata: dict[str, int], args: tuple[KernelArg, ...],
@@ -119,25 +91,24 @@ def build_descriptor(name: str, fields: dict[str, int], metadata: dict[str, int]
         args: slots of the argument segment.
         lds_bytes: overrides the fixed group segment size (the size that a launch allocates).
     """
-    enabled = {key: fields.get(f"user_sgpr_{key}", 0) for key, _ in USER_SGPR_ORDER}
     preload = fields.get("user_sgpr_kernarg_preload_length", 0)
-    layout = layout_user_sgprs(enabled, preload)
-    place = {key: first for key, first, _ in layout}
-    counted = max((first + count for _, first, count in layout), default=0)
+    groups = [(key, count) for key, count in USER_SGPRS.items() if fields.get(f"user_sgpr_{key}", 0)]
+    groups += [("kernarg_preload", preload)] if preload else []
+    layout, taken = [], 0
+    for key, count in groups:
+        layout.append((key, taken, count))
+        taken += count
     vgprs, accum = fields.get("next_free_vgpr", 0), fields.get("accum_offset", 0)
     agprs = metadata.get("agpr_count", 0)
     return KernelDescriptor(
         name=name,
         kernarg_bytes=fields.get("kernarg_size", metadata.get("kernarg_segment_size", 0)),
         args=args,
-        user_sgprs=max(fields.get("user_sgpr_count", 0), counted),
-        user_sgpr_layout=layout,
-        kernarg_ptr_sgpr=place.get("kernarg_segment_ptr", -1),
-        preload_sgpr=place.get("kernarg_preload", -1),
+        user_sgprs=max(fields.get("user_sgpr_count", 0), taken),
+        user_sgpr_layout=tuple(layout),
         preload_offset=fields.get("user_sgpr_kernarg_preload_offset", 0),
         preload_length=preload,
         workgroup_ids=tuple(bool(fields.get(f"system_sgpr_workgroup_id_{axis}", axis == "x")) for axis in "xyz"),
-        workgroup_info=bool(fields.get("system_sgpr_workgroup_info", 0)),
         workitem_ids=fields.get("system_vgpr_workitem_id", 0),
         lds_bytes=fields.get("group_segment_fixed_size", 0) if lds_bytes is None else lds_bytes,
         scratch_bytes=fields.get("private_segment_fixed_size", 0),
@@ -148,6 +119,40 @@ def build_descriptor(name: str, fields: dict[str, int], metadata: dict[str, int]
         spilled_vgprs=metadata.get("vgpr_spill_count", 0),
         spilled_sgprs=metadata.get("sgpr_spill_count", 0),
         block_threads=metadata.get("max_flat_workgroup_size", 0),
-        wavefront=metadata.get("wavefront_size", 64),
         mode={key: fields[key] for key in sorted(fields) if key.startswith(("float_", "dx10_", "ieee_", "fp16_"))},
     )
+
+
+def kernel_entries(metadata: Any) -> dict[str, Mapping[str, Any]]:
+    """The maps of a module's kernels by name, out of its metadata map.
+
+    Raises:
+        IsaError: it has another form.
+    """
+    entries = metadata.get("amdhsa.kernels") if isinstance(metadata, Mapping) else None
+    entries = [] if entries is None else entries
+    if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
+        raise IsaError("metadata: amdhsa.kernels is no list of maps")
+    return {str(entry.get(".name", "")): entry for entry in entries}
+
+
+def read_entry(entry: Mapping[str, Any]) -> tuple[dict[str, int], tuple[KernelArg, ...]]:
+    """A kernel's integer entries, names without the leading dot, and the slots of its argument segment.
+
+    Raises:
+        IsaError: an argument without offset or size.
+    """
+    numbers = {
+        str(key).lstrip("."): value for key, value in entry.items() if type(value) is int and 0 <= value < 1 << 63
+    }
+    slots = entry.get(".args") or []
+    if not isinstance(slots, list) or not all(isinstance(slot, Mapping) for slot in slots):
+        raise IsaError("metadata: .args is no list of maps")
+    args = []
+    for position, slot in enumerate(slots):
+        for key in (".offset", ".size"):
+            if type(slot.get(key)) is not int or not 0 <= slot[key] < MAX_SEGMENT_BYTES:
+                raise IsaError(f"metadata: argument {position}: {key} is {slot.get(key)!r}; expected an integer")
+        kind = str(slot.get(".value_kind", "by_value"))
+        args.append(KernelArg(str(slot.get(".name", "")), slot[".offset"], slot[".size"], kind))
+    return numbers, tuple(args)

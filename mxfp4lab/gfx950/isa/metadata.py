@@ -1,63 +1,30 @@
-"""The metadata map of a kernel in assembly text: integer entries, and the slots of its argument segment."""
+"""The metadata map of a kernel in assembly text."""
 
 from __future__ import annotations
 
-from mxfp4lab.gfx950.isa.descriptor import KernelArg
+import yaml
+
+from mxfp4lab.gfx950.isa.descriptor import KernelArg, kernel_entries, read_entry
 from mxfp4lab.gfx950.isa.instruction import IsaError
 
 
 def parse_metadata(lines: list[tuple[int, str]], kernel: str) -> tuple[dict[str, int], tuple[KernelArg, ...]]:
-    """Read the metadata map of `kernel`: its integer entries, and its arguments.
-
-    Only the block style that LLVM prints is read: `amdhsa.kernels`, a list of maps with one nested list `.args`.
+    """Read the metadata map of `kernel`: its integer entries, and its arguments; nothing where it has no map.
 
     Args:
-        lines: (line number, text).
+        lines: (line number, text) of the YAML document that LLVM writes.
         kernel: the kernel's symbol.
 
     Raises:
-        IsaError: an argument without offset or size, or one that is out of order.
+        IsaError: no YAML, or another form than LLVM's.
     """
-    kernels: list[tuple[dict[str, str], list[dict[str, str]]]] = []
-    in_kernels = False
-    for number, line in lines:
-        body = line.strip()
-        if not body or body in ("---", "..."):
-            continue
-        indent = len(line) - len(line.lstrip(" "))
-        if indent == 0:
-            in_kernels = body == "amdhsa.kernels:"
-            continue
-        if not in_kernels:
-            continue
-        item = body.startswith("- ")
-        key, colon, value = body[2:].strip().partition(":") if item else body.partition(":")
-        if not colon:
-            raise IsaError(f"line {number}: metadata: expected `key: value`, got {body[:60]!r}")
-        key, value = key.strip().lstrip("."), value.strip().strip("'\"")
-        if item and indent == 2:
-            kernels.append(({}, []))
-        if not kernels:
-            raise IsaError(f"line {number}: metadata: entry outside a kernel")
-        values, args = kernels[-1]
-        if indent <= 4:
-            values[key] = value
-        elif indent <= 8:
-            if item:
-                args.append({})
-            if not args:
-                raise IsaError(f"line {number}: metadata: entry outside an argument")
-            args[-1][key] = value
-    for values, args in kernels:
-        if values.get("name", kernel) == kernel:
-            numbers = {key: int(value) for key, value in values.items() if value.isdecimal() and len(value) < 19}
-            return numbers, tuple(_argument(entry, position) for position, entry in enumerate(args))
-    return {}, ()
-
-
-def _argument(entry: dict[str, str], position: int) -> KernelArg:
-    for key in ("offset", "size"):
-        if not entry.get(key, "").isdecimal() or len(entry[key]) > 9:
-            raise IsaError(f"metadata: argument {position}: {key} is {entry.get(key)!r}; expected an integer")
-    kind = entry.get("value_kind", "by_value")
-    return KernelArg(entry.get("name", ""), int(entry["offset"]), int(entry["size"]), kind)
+    try:
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        found = yaml.load("\n".join(text for _, text in lines), Loader=loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        place = getattr(getattr(error, "problem_mark", None), "line", 0)
+        problem = getattr(error, "problem", None) or str(error)
+        raise IsaError(f"line {lines[min(place, len(lines) - 1)][0]}: metadata: {problem}") from None
+    entries = kernel_entries(found or {})
+    entry = entries.get(kernel) or entries.get("")
+    return ({}, ()) if entry is None else read_entry(entry)

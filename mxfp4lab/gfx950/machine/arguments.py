@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,78 +13,99 @@ import numpy as np
 from mxfp4lab.gfx950.isa import KernelDescriptor
 from mxfp4lab.gfx950.machine.memory import Buffer, Memory
 
-_FORMATS = {
-    "i1": "<B", "i8": "<b", "i16": "<h", "i32": "<i", "i64": "<q", "u8": "<B", "u16": "<H", "u32": "<I", "u64": "<Q",
-    "fp32": "<f", "f32": "<f", "fp64": "<d", "f64": "<d",
-}  # fmt: skip
-
-
-def bind_arguments(memory: Memory, args: Sequence[Any], names: Sequence[str]) -> tuple[list[Any], list[Buffer]]:
-    """Place arrays in memory; returns the arguments with pointers for arrays, and the buffers.
-
-    Arrays that share storage share a buffer, so that a store through one is seen through the other.
-    """
-    bound, buffers, placed = [], [], {}
-    for position, value in enumerate(args):
-        name = names[position] if position < len(names) else f"arg{position}"
-        if not _is_array(value):
-            bound.append(value)
-            continue
-        data, key, skip = _bytes_of(value, name)
-        if key not in placed:
-            placed[key] = memory.add(name, data)
-            buffers.append(placed[key])
-        bound.append(Pointer(placed[key].base + skip))
-    return bound, buffers
-
 
 class Pointer(int):
     """A virtual address among kernel arguments."""
+
+
+def flatten(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """(name, value) of what a kernel is given for an argument: a tuple's entries one after another, as Triton does."""
+    if isinstance(value, (tuple, list)):
+        for position, entry in enumerate(value):
+            yield from flatten(entry, f"{name}[{position}]")
+    else:
+        yield name, value
+
+
+def bind_arguments(memory: Memory, args: Sequence[Any], names: Sequence[str]) -> tuple[list[Any], list[Buffer]]:
+    """Place arrays in memory; returns the arguments, tuples laid flat, with pointers for arrays, and the buffers.
+
+    Arrays that overlap share a buffer, named after the first: what is stored through one is seen through the other.
+    """
+    names = [*names, *(f"arg{place}" for place in range(len(names), len(args)))]
+    values = [entry for name, value in zip(names, args, strict=False) for entry in flatten(value, name)]
+    spans = {place: _span(value, name) for place, (name, value) in enumerate(values) if _is_array(value)}
+    stretches: list[_Stretch] = []
+    for place, span in sorted(spans.items(), key=lambda item: (item[1].start, -item[1].end)):
+        last = stretches[-1] if stretches else None
+        if last is None or span.start >= last.end:
+            stretches.append(_Stretch(span.start, span.end, span.writeable, [place]))
+        else:
+            last.end, last.writeable = max(last.end, span.end), last.writeable or span.writeable
+            last.places.append(place)
+    bound: list[Any] = [value for _, value in values]
+    buffers = []
+    for stretch in sorted(stretches, key=lambda stretch: min(stretch.places)):
+        raw = np.zeros(0, np.uint8)
+        if stretch.end > stretch.start:
+            raw = np.ctypeslib.as_array((ctypes.c_uint8 * (stretch.end - stretch.start)).from_address(stretch.start))
+        raw.flags.writeable = stretch.writeable
+        buffers.append(memory.add(values[min(stretch.places)][0], raw))
+        for place in stretch.places:
+            bound[place] = Pointer(buffers[-1].base + spans[place].first - stretch.start)
+    return bound, buffers
+
+
+@dataclass
+class _Stretch:
+    """Memory of arguments that overlap: addresses of this process, and which arguments."""
+
+    start: int
+    end: int
+    writeable: bool
+    places: list[int] = field(default_factory=list)
+    first: int = 0  # of a single argument: address of its first element
 
 
 def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) or (hasattr(value, "data_ptr") and hasattr(value, "untyped_storage"))
 
 
-def _bytes_of(value: Any, name: str) -> tuple[np.ndarray, tuple[int, int], int]:
-    """(uint8 view of the bytes the argument may reach, identity, offset of its first element)."""
+def _span(value: Any, name: str) -> _Stretch:
+    """The memory that an array among the arguments may reach."""
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject:
             raise ValueError(f"{name}: an array of Python objects; allowed: arrays of numbers")
         if not value.flags.c_contiguous:
             raise ValueError(f"{name}: a numpy array with strides {value.strides}; allowed: C-contiguous arrays")
-        if not value.flags.writeable:
-            value = value.copy()
-        data = value.reshape(-1).view(np.uint8) if value.size else np.zeros(0, np.uint8)
-        return data, (data.ctypes.data, data.nbytes), 0
-    import torch
-
+        first, writeable = value.ctypes.data, value.flags.writeable
+        return _Stretch(first, first + value.nbytes, writeable, first=first)
     if value.device.type != "cpu":
         raise ValueError(f"{name}: a tensor on {value.device}; the emulator takes CPU tensors")
-    value = value.detach()
-    storage = value.untyped_storage()
-    start = value.storage_offset() * value.element_size()
+    first, storage = value.data_ptr(), value.untyped_storage()
     if value.is_contiguous():  # strict bounds: just the tensor's own bytes
-        first, nbytes, skip = start, value.numel() * value.element_size(), 0
-    else:
-        first, nbytes, skip = 0, storage.nbytes(), start
-    raw = torch.empty(0, dtype=torch.uint8).set_(storage, first, (nbytes,), (1,)).numpy()
-    return raw, (storage.data_ptr() + first, nbytes), skip
+        return _Stretch(first, first + value.numel() * value.element_size(), True, first=first)
+    return _Stretch(storage.data_ptr(), storage.data_ptr() + storage.nbytes(), True, first=first)
 
 
 def kernel_arguments(
     descriptor: KernelDescriptor,
     args: Sequence[Any],
-    grid: tuple[int, int, int],
-    threads: int,
-    lds: int,
+    kinds: Sequence[str],
     layout: Sequence[tuple[int, int]] | None,
-    signature: Sequence[str],
+    hidden: Mapping[str, int],
 ) -> np.ndarray:
     """The kernel-argument segment, uint8.
 
     Explicit arguments come first, in order; Triton's own trailing pointers (scratch, profiling) that the caller does
-    not pass are null. Hidden arguments are filled from the launch.
+    not pass are null.
+
+    Args:
+        descriptor: of the kernel.
+        args: numbers, `Pointer`s, or None for null.
+        kinds: their Triton types, where known.
+        layout: (offset, size) of each, where the descriptor has none.
+        hidden: what the launcher fills in, by the metadata's `value_kind`.
 
     Raises:
         ValueError: too few or too many arguments, or one that does not fit its slot.
@@ -93,56 +116,42 @@ def kernel_arguments(
     spare = [kind for _, _, kind in slots[len(args) :]]
     if len(args) > len(slots) or len(spare) > 2 or any(kind != "global_buffer" for kind in spare):
         raise ValueError(f"args: {len(args)} given; {descriptor.name} takes {len(slots)}")
-    hidden = [(a.offset, a.size, a.kind) for a in descriptor.args if a.hidden]
-    end = max((offset + size for offset, size, _ in (*slots, *hidden)), default=0)
-    segment = bytearray(
-        max(descriptor.kernarg_bytes, end, 4 * (descriptor.preload_offset + descriptor.preload_length), 16)
-    )
-    for position, (offset, size, _) in enumerate(slots):
-        value = args[position] if position < len(args) else None
-        kind = signature[position] if position < len(signature) else ""
-        segment[offset : offset + size] = encode_argument(value, size, kind, position)
-    implicit = {
-        "hidden_block_count_x": grid[0], "hidden_block_count_y": grid[1], "hidden_block_count_z": grid[2],
-        "hidden_group_size_x": threads, "hidden_group_size_y": 1, "hidden_group_size_z": 1,
-        "hidden_grid_dims": 3 if grid[2] > 1 else 2 if grid[1] > 1 else 1, "hidden_dynamic_lds_size": lds,
-    }  # fmt: skip
-    for offset, size, kind in hidden:
-        segment[offset : offset + size] = implicit.get(kind, 0).to_bytes(size, "little")
+    implicit = [(a.offset, a.size, a.kind) for a in descriptor.args if a.hidden]
+    preloaded = 4 * (descriptor.preload_offset + descriptor.preload_length)
+    ends = [offset + size for offset, size, _ in (*slots, *implicit)]
+    segment = bytearray(max(descriptor.kernarg_bytes, preloaded, 16, *ends))
+    for position, ((offset, size, _), value) in enumerate(zip(slots, args, strict=False)):
+        kind = kinds[position] if position < len(kinds) else ""
+        segment[offset : offset + size] = _encoded(value, size, kind, position)
+    for offset, size, kind in implicit:
+        segment[offset : offset + size] = hidden.get(kind, 0).to_bytes(size, "little")
     return np.frombuffer(segment, np.uint8)
 
 
-def encode_argument(value: Any, size: int, kind: str, position: int) -> bytes:
-    """Bytes of one argument in a slot of `size` bytes.
+def _encoded(value: Any, size: int, kind: str, position: int) -> bytes:
+    """Bytes of one argument in a slot of `size` bytes; Triton names whole numbers i32, u8, pointers *u8, floats fp32.
 
     Raises:
         ValueError: the value does not fit.
     """
     if value is None:
         return bytes(size)
-    if isinstance(value, (bool, np.bool_)):
-        value = int(value)
-    form = _FORMATS.get(kind)
-    if isinstance(value, (float, np.floating)) and form is not None and form not in ("<f", "<d"):
+    whole = isinstance(value, (bool, np.bool_, int, np.integer))
+    if not whole and not isinstance(value, (float, np.floating)):
+        allowed = "arrays, CPU tensors, int, float, bool, None, tuples of them"
+        raise ValueError(f"args[{position}]: a {type(value).__name__}; allowed: {allowed}")
+    if not whole and kind.startswith(("i", "u", "*")):
         raise ValueError(f"args[{position}]: {value!r} where the kernel takes {kind}")
-    if isinstance(value, (float, np.floating)):
-        form = form if form in ("<f", "<d") else {4: "<f", 8: "<d", 2: "<e"}.get(size)
-        value = float(value)
-    elif isinstance(value, (int, np.integer)):
-        value = int(value)
-        if form in ("<f", "<d"):
-            value = float(value)
-        elif not -(1 << (8 * size - 1)) <= value < 1 << (8 * size):
+    if whole and not kind.startswith(("fp", "bf")):
+        if not -(1 << (8 * size - 1)) <= value < 1 << (8 * size):
             raise ValueError(f"args[{position}]: {value} does not fit {size} bytes")
-        else:
-            return (value & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
-    else:
-        raise ValueError(
-            f"args[{position}]: a {type(value).__name__}; allowed: arrays, CPU tensors, int, float, bool, None"
-        )
-    if form is None or struct.calcsize(form) != size:
+        return (int(value) & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
+    if size not in (2, 4, 8):
         raise ValueError(f"args[{position}]: a float does not fit {size} bytes")
-    return struct.pack(form, value)
+    with np.errstate(over="ignore"):
+        if kind == "bf16":
+            return np.float32(value).tobytes()[2:]
+        return np.dtype(f"<f{size}").type(value).tobytes()
 
 
 def dispatch_packet(grid, threads, descriptor: KernelDescriptor, lds: int, kernarg: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Launch a compiled kernel on the emulator: kernel arguments, initial registers, chunks of workgroups, results."""
+"""Launch a compiled kernel on the emulator: initial registers, checks, chunks of workgroups, results."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from mxfp4lab.gfx950.isa import KernelDescriptor, classify
-from mxfp4lab.gfx950.machine.arguments import bind_arguments, dispatch_packet, kernel_arguments
-from mxfp4lab.gfx950.machine.checks import attach_checks
+from mxfp4lab.gfx950.isa import KernelDescriptor, Program, classify
+from mxfp4lab.gfx950.machine.arguments import bind_arguments, dispatch_packet, flatten, kernel_arguments
+from mxfp4lab.gfx950.machine.counts import AccessCounter
 from mxfp4lab.gfx950.machine.decode import decode
-from mxfp4lab.gfx950.machine.errors import EmulationError, OutOfBounds
+from mxfp4lab.gfx950.machine.errors import EmulationError
 from mxfp4lab.gfx950.machine.executor import MAX_BLOCKS, Executor
 from mxfp4lab.gfx950.machine.memory import Access, Buffer, Memory
+from mxfp4lab.gfx950.machine.order import OrderWatch
+from mxfp4lab.gfx950.machine.poison import PoisonWatch
+from mxfp4lab.gfx950.machine.races import RaceWatch
 from mxfp4lab.gfx950.machine.state import LANES, Chunk
 from mxfp4lab.gfx950.machine.vector import Decoder
 
+MAX_THREADS = 1024  # of a workgroup (CDNA4 ISA; HSA refuses the dispatch packet of a larger one)
+MAX_LDS_BYTES = 163840
 WAVES_PER_CHUNK = 192  # enough that numpy's call overhead is small, few enough that registers stay in cache
 # Blocks that a chunk runs without a store or an end of a wave before another is let through: it may spin on what a
 # workgroup does that has not started, or be deep in a loop.
@@ -54,44 +59,29 @@ class RunResult:
     executed: dict[int, int] = field(default_factory=dict)
     by_class: dict[str, int] = field(default_factory=dict)
     findings: list[EmulationError] = field(default_factory=list)
-    counts: Any = None
+    counts: AccessCounter | None = None
 
 
 def run(
     compiled: Any,
     grid: Sequence[int],
     *args: Any,
-    workgroups: Iterable[int] | None = None,
-    lds_bytes: int | None = None,
-    block: int | None = None,
-    layout: Sequence[tuple[int, int]] | None = None,
     names: Sequence[str] | None = None,
-    count: bool = False,
-    poison: bool = False,
-    races: bool = False,
     hooks: Sequence[Callable[[Access], None]] = (),
     on_out_of_bounds: str = "raise",
-    max_blocks: int = MAX_BLOCKS,
-    xcd: Callable[[np.ndarray], np.ndarray] | None = None,
+    **options: Any,
 ) -> RunResult:
-    """Execute a kernel; arrays among the arguments are read and written in place.
+    """Execute a kernel; arrays among the arguments are read and written in place, also where they overlap.
 
     Args:
         compiled: object with `program` and `descriptor` (isa), and optionally `signature`, `num_warps`, `resources`.
         grid: workgroups along x, y, z.
-        args: numpy arrays, torch CPU tensors, ints, floats or None (a null pointer), in signature order.
-        workgroups: linear ids of the workgroups to run; all by default.
-        lds_bytes: LDS per workgroup; by default what the descriptor says.
-        block: work-items per workgroup; by default what the descriptor says.
-        layout: (offset, size) of each argument in the argument segment, where the descriptor has none.
+        args: numpy arrays, torch CPU tensors, ints, floats or None (a null pointer), in signature order; tuples of
+            them where the kernel takes a tuple.
         names: buffer names for messages; by default those of the signature.
-        count: also count bytes, segments and bank conflicts (`RunResult.counts`).
-        poison: report reads of bytes that nobody wrote.
-        races: report accesses of two waves to one byte, of LDS or of a buffer, that nothing puts in order.
         hooks: called with every `Access`.
         on_out_of_bounds: "raise", or "record" to note findings and go on (loads give 0, stores are dropped).
-        max_blocks: give up after so many blocks of straight-line code of one set of workgroups.
-        xcd: linear workgroup ids to the XCD that each runs on; by default they are dealt out in turn to eight.
+        options: of `launch`.
 
     Returns:
         The result.
@@ -102,22 +92,13 @@ def run(
     """
     memory = Memory(on_out_of_bounds)
     memory.observer.hooks.extend(hooks)
-    bound, buffers = bind_arguments(memory, args, names or argument_names(compiled))
+    bound, buffers = bind_arguments(memory, args, names or [name for name, _ in getattr(compiled, "signature", ())])
     try:
-        return launch(
-            compiled, grid, bound, memory, workgroups=workgroups, lds_bytes=lds_bytes, block=block, layout=layout,
-            count=count, poison=poison, races=races, max_blocks=max_blocks, xcd=xcd,
-        )  # fmt: skip
+        return launch(compiled, grid, bound, memory, **options)
     finally:
         for buffer in buffers:
-            buffer.sync()
-
-
-def argument_names(compiled: Any) -> list[str]:
-    """Names of the runtime arguments, where the compiled kernel knows them."""
-    return [
-        entry[0] if isinstance(entry, (tuple, list)) else str(entry) for entry in getattr(compiled, "signature", ())
-    ]
+            if buffer.source.flags.writeable:
+                buffer.sync()
 
 
 def launch(
@@ -140,53 +121,81 @@ def launch(
     """`run` on a memory that is already filled; pointers among `args` are addresses.
 
     Args:
+        compiled, grid: as of `run`.
+        args: numbers and pointers, tuples laid flat.
+        memory: what pointers point into.
+        workgroups: linear ids of the workgroups to run; all by default.
+        lds_bytes: LDS per workgroup; by default what the descriptor says.
+        block: work-items per workgroup; by default what the descriptor says.
+        layout: (offset, size) of each argument in the argument segment, where the descriptor has none.
+        count: also count bytes, segments and bank conflicts (`RunResult.counts`).
+        poison: report reads of bytes that nobody wrote.
+        races: report accesses of two waves to one byte, of LDS or of a buffer, that nothing puts in order.
         trace: takes the (first, end) instruction positions of the blocks that the first wave runs, in order.
+        max_blocks: give up after so many blocks of straight-line code of one set of workgroups.
+        xcd: linear workgroup ids to the XCD that each runs on; by default they are dealt out in turn to eight.
     """
     program, descriptor = compiled.program, compiled.descriptor
     sizes = _grid(grid)
     ids = _workgroup_ids(workgroups, sizes)
-    threads = block or descriptor.block_threads or 64 * getattr(compiled, "num_warps", 0)
-    if not threads or threads % LANES:
-        raise ValueError(f"block: {threads} work-items; allowed: a multiple of 64 up to 1024")
-    lds = _lds_bytes(compiled, lds_bytes)
-    if not 0 <= lds <= 163840:
-        raise ValueError(f"lds_bytes: {lds}; allowed: 0 to 163840")
-    signature = [e[1] if isinstance(e, (tuple, list)) else "" for e in getattr(compiled, "signature", ())]
-    kernarg = kernel_arguments(descriptor, args, sizes, threads, lds, layout, signature)
-    arguments = memory.add("kernel arguments", kernarg)
-    packet = memory.add("dispatch packet", dispatch_packet(sizes, threads, descriptor, lds, arguments.base))
-
+    threads = block or descriptor.block_threads or LANES * getattr(compiled, "num_warps", 0)
+    if not 0 < threads <= MAX_THREADS or threads % LANES:
+        raise ValueError(
+            f"block: {threads} work-items of {program.name}; allowed: a multiple of 64 up to {MAX_THREADS}"
+        )
+    waves = threads // LANES
+    if lds_bytes is None:
+        lds_bytes = getattr(getattr(compiled, "resources", None), "lds_bytes", descriptor.lds_bytes)
+    if not 0 <= lds_bytes <= MAX_LDS_BYTES:
+        raise ValueError(f"lds_bytes: {lds_bytes}; allowed: 0 to {MAX_LDS_BYTES}")
+    kinds = [kind for _, entry in getattr(compiled, "signature", ()) for _, kind in flatten(entry)]
+    hidden = {
+        **{f"hidden_block_count_{axis}": count for axis, count in zip("xyz", sizes, strict=True)},
+        "hidden_group_size_x": threads, "hidden_group_size_y": 1, "hidden_group_size_z": 1,
+        "hidden_grid_dims": 3 if sizes[2] > 1 else 2 if sizes[1] > 1 else 1, "hidden_dynamic_lds_size": lds_bytes,
+    }  # fmt: skip
+    segment = kernel_arguments(descriptor, args, kinds, layout, hidden)
     vgprs, agprs = _register_counts(program, descriptor)
-    flush = descriptor.mode.get("float_denorm_mode_32", 3) == 0
+    watches: list[Any] = [RaceWatch(program), OrderWatch(program)] if races else []
+    watches += [PoisonWatch(program, vgprs)] if poison else []
+    counter = AccessCounter(program) if count else None
+
+    def wrap(instruction, step):
+        for watch in watches:
+            step = watch.wrap(instruction, step)
+        return step
+
+    result = RunResult(program.name, workgroups=len(ids), waves_per_workgroup=waves, counts=counter)
+    old_findings, old_hooks, old_buffers = len(memory.findings), len(memory.observer.hooks), len(memory.buffers)
     started = time.perf_counter()
-    result = RunResult(program.name, workgroups=len(ids), waves_per_workgroup=threads // LANES)
-    old_findings = len(memory.findings)
     try:
+        arguments = memory.add("kernel arguments", segment)
+        packet = memory.add("dispatch packet", dispatch_packet(sizes, threads, descriptor, lds_bytes, arguments.base))
+        memory.observer.hooks += [counter] * count + watches
+        flush = descriptor.mode.get("float_denorm_mode_32", 3) == 0
         with np.errstate(all="ignore"):
-            checks = attach_checks(memory, program, vgprs, count=count, poison=poison, races=races)
-            decoder = Decoder(vgprs, lds, flush, memory, checks.wrap if checks.watches else None)
-            blocks = decode(program, decoder)
+            blocks = decode(program, Decoder(vgprs, lds_bytes, flush, memory, wrap if watches else None))
 
             def start(group: np.ndarray) -> Executor:
                 places = None if xcd is None else np.asarray(xcd(group), np.uint32)
-                chunk = Chunk(group, threads // LANES, vgprs + agprs, lds, descriptor.scratch_bytes, places)
-                _initial_registers(chunk, descriptor, sizes, threads, arguments, packet)
+                chunk = Chunk(group, waves, vgprs + agprs, lds_bytes, descriptor.scratch_bytes, places)
+                _initial_registers(chunk, descriptor, sizes, arguments, packet)
                 executor = Executor(program, blocks, chunk, memory, max_blocks)
-                executor.barrier_hooks.extend(checks.barrier_hooks)
-                checks.start(chunk)
+                for watch in watches:
+                    watch.start(chunk)
+                executor.barrier_hooks += [watch.barrier for watch in watches if hasattr(watch, "barrier")]
                 return executor
 
-            per_chunk = max(1, WAVES_PER_CHUNK // (threads // LANES))
+            per_chunk = max(1, WAVES_PER_CHUNK // waves)
             _run_chunks([ids[i : i + per_chunk] for i in range(0, len(ids), per_chunk)], start, memory, trace)
     except EmulationError as error:
         error.kernel = error.kernel or program.name
         raise
     finally:
-        memory.observer.hooks[:] = [hook for hook in memory.observer.hooks if not getattr(hook, "of_launch", False)]
+        del memory.observer.hooks[old_hooks:], memory.buffers[old_buffers:]
     result.seconds = time.perf_counter() - started
     _tally(result, program, blocks)
-    result.findings = list(memory.findings[old_findings:]) + checks.findings
-    result.counts = checks.counts
+    result.findings = memory.findings[old_findings:] + [finding for watch in watches for finding in watch.findings]
     return result
 
 
@@ -236,14 +245,7 @@ def _workgroup_ids(workgroups: Iterable[int] | None, sizes: tuple[int, int, int]
     return ids
 
 
-def _lds_bytes(compiled: Any, given: int | None) -> int:
-    if given is not None:
-        return int(given)
-    resources = getattr(compiled, "resources", None)
-    return int(getattr(resources, "lds_bytes", compiled.descriptor.lds_bytes))
-
-
-def _register_counts(program, descriptor: KernelDescriptor) -> tuple[int, int]:
+def _register_counts(program: Program, descriptor: KernelDescriptor) -> tuple[int, int]:
     """(vector, accumulation) registers to allocate: what the descriptor says and what the code names."""
     highest = {"vgpr": descriptor.vgprs, "agpr": descriptor.agprs}
     for instruction in program:
@@ -254,7 +256,7 @@ def _register_counts(program, descriptor: KernelDescriptor) -> tuple[int, int]:
 
 
 def _initial_registers(
-    chunk: Chunk, descriptor: KernelDescriptor, grid, threads, arguments: Buffer, packet: Buffer
+    chunk: Chunk, descriptor: KernelDescriptor, grid: tuple[int, int, int], arguments: Buffer, packet: Buffer
 ) -> None:
     """Registers as the hardware leaves them at a wave's first instruction."""
     words = chunk.sfile.view(np.uint32).reshape(64, chunk.waves, 2)
@@ -286,7 +288,7 @@ def _initial_registers(
     chunk.vfile[0] = chunk.wave_in_group[:, None] * LANES + np.arange(LANES)
 
 
-def _tally(result: RunResult, program, blocks) -> None:
+def _tally(result: RunResult, program: Program, blocks: dict) -> None:
     for block in blocks.values():
         if not block.hits:
             continue
@@ -297,6 +299,3 @@ def _tally(result: RunResult, program, blocks) -> None:
     result.wave_instructions = sum(result.by_class.values())
     vector = sum(result.by_class.get(name, 0) for name in VECTOR_CLASSES)
     result.lane_instructions = LANES * vector + result.wave_instructions - vector
-
-
-__all__ = ["OutOfBounds", "RunResult", "launch", "run"]

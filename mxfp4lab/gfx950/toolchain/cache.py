@@ -1,25 +1,27 @@
 """Compiled kernels on disk: one file per key, safe against other versions, torn writes, foreign files, full disks.
 
-A file is a digest, one line of JSON, the assembly text and the code object. Nothing in it is executed or unpickled.
+A file is a digest and a JSON object. Nothing in it is executed or unpickled.
 What does not check out in every respect is treated as absent, and the kernel is compiled again. A cache that cannot
 be written is said once, and work goes on.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import json
 import os
 import tempfile
 import warnings
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from mxfp4lab.gfx950.toolchain.compiled import Compiled, analysis_version
 from mxfp4lab.gfx950.toolchain.errors import REPEATABLE_KINDS, CompileError
 
-FORMAT = 2
+FORMAT = 3
 MAX_ENTRY_BYTES = 256 << 20
 _warned: set[str] = set()
 
@@ -39,59 +41,44 @@ def load(key: str) -> Compiled | CompileError | None:
     """The kernel stored under `key`, the error with which it refused to compile, or None if there is no sound entry."""
     try:
         path = entry_path(key)
-        if not path.is_file():  # nor a pipe, which would hold us up
+        if not path.is_file() or path.stat().st_size > MAX_ENTRY_BYTES:  # nor a pipe, which would hold us up
             return None
-        with open(path, "rb") as file:
-            data = file.read(MAX_ENTRY_BYTES + 1)
+        return decode_entry(path.read_bytes(), key)
     except OSError:
         return None
-    return decode_entry(data, key)
 
 
 def decode_entry(data: bytes, key: str) -> Compiled | CompileError | None:
-    """Read an entry; None unless digest, format, key and the type of every field are as `encode_entry` writes them."""
+    """Read an entry; None unless digest, format and key are right and the fields are those of today's `Compiled`."""
     digest, _, body = data.partition(b"\n")
-    if digest.decode("ascii", "replace") != hashlib.sha256(body).hexdigest():
+    if digest != hashlib.sha256(body).hexdigest().encode():
         return None
-    line, _, payload = body.partition(b"\n")
     try:
-        header = json.loads(line)
-        if header["format"] != FORMAT or header["key"] != key:
+        entry = json.loads(body)
+        if entry["format"] != FORMAT or entry["key"] != key:
             return None
-        if "error" in header:
-            return CompileError(str(header["error"]), str(header["kind"]), payload.decode("utf-8", "replace"))
-        asm_bytes = int(header["asm_bytes"])
-        fields = header["fields"]
-        compiled = Compiled(
-            name=str(fields["name"]), arch=str(fields["arch"]),
-            asm=payload[:asm_bytes].decode("utf-8"), binary=payload[asm_bytes:],
-            signature=tuple((str(name), str(kind)) for name, kind in fields["signature"]),
-            constants=_text_map(fields["constants"]), num_warps=int(fields["num_warps"]),
-            lds_bytes=int(fields["lds_bytes"]), kernel_hash=str(fields["kernel_hash"]),
-            toolchain=_text_map(fields["toolchain"]), knobs=_text_map(fields["knobs"]),
-            compile_s=float(fields["compile_s"]), metadata=dict(fields["metadata"]), from_cache=True,
-        )  # fmt: skip
-        if header.get("analysis_version") == analysis_version():
-            compiled.analysis = dict(header["analysis"])
-        return compiled
+        if "error" in entry:
+            return CompileError(*map(str, entry["error"]))
+        found = Compiled(**entry["kernel"], from_cache=True)
+        found.binary = base64.b64decode(found.binary)
+        found.signature = tuple((str(name), str(kind)) for name, kind in found.signature)
+        if entry["analysis_version"] != analysis_version():
+            found.analysis = {}
+        return found
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
 def encode_entry(result: Compiled | CompileError, key: str) -> bytes:
-    """One entry: the digest of what follows, a JSON line, the assembly, the code object."""
-    header: dict[str, Any] = {"format": FORMAT, "key": key}
+    """One entry: the digest of what follows, and a JSON object."""
+    entry: dict[str, Any] = {"format": FORMAT, "key": key}
     if isinstance(result, CompileError):
-        payload = result.detail.encode("utf-8")
-        header.update(error=str(result), kind=result.kind)
+        entry["error"] = [str(result), result.kind, result.detail]
     else:
-        asm = result.asm.encode("utf-8")
-        payload = asm + result.binary
-        names = ("name", "arch", "signature", "constants", "num_warps", "lds_bytes", "kernel_hash", "toolchain",
-                 "knobs", "compile_s", "metadata")  # fmt: skip
-        header.update(asm_bytes=len(asm), fields={name: getattr(result, name) for name in names},
-                      analysis_version=analysis_version(), analysis=result._analysed())  # fmt: skip
-    body = json.dumps(header, sort_keys=True).encode() + b"\n" + payload
+        kernel = {field.name: getattr(result, field.name) for field in fields(result) if field.name != "from_cache"}
+        kernel |= {"binary": base64.b64encode(result.binary).decode(), "analysis": result.analysed()}
+        entry |= {"analysis_version": analysis_version(), "kernel": kernel}
+    body = json.dumps(entry, sort_keys=True).encode()
     return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
 
 
@@ -122,7 +109,3 @@ def store(result: Compiled | CompileError, key: str) -> bool:
             warnings.warn(f"compile cache {cache_folder()} cannot be written ({reason}): kernels are compiled anew",
                           stacklevel=2)  # fmt: skip
         return False
-
-
-def _text_map(value: Any) -> dict[str, str]:
-    return {str(name): str(item) for name, item in value.items()}

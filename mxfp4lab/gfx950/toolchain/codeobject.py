@@ -1,4 +1,4 @@
-"""Code objects that somebody else compiled: load them, and resolve the ones that a plan names."""
+"""Code objects that somebody else compiled: load them, and the ones that a plan's launches name."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from mxfp4lab.aiter.install import AiterError, find_aiter
-from mxfp4lab.gfx950.isa import IsaError
-from mxfp4lab.gfx950.isa.codeobject import open_code_object, read_code_object
+from mxfp4lab.gfx950.isa import IsaError, read_code_object
+from mxfp4lab.gfx950.isa.elf import open_code_object
 from mxfp4lab.gfx950.toolchain.compiled import Compiled
 from mxfp4lab.gfx950.toolchain.errors import CompileError
-
-WAVE = 64
+from mxfp4lab.hardware import WAVE_LANES
 
 
 def load_code_object(
@@ -36,50 +34,30 @@ def load_code_object(
         program, descriptor = read_code_object(source, name, lds_bytes)
     except IsaError as error:
         raise CompileError(str(error), "request") from None
-    threads = block_threads or descriptor.block_threads or WAVE
+    explicit = [argument for argument in descriptor.args if not argument.hidden]
     compiled = Compiled(
         name=descriptor.name, arch="gfx950", asm="", binary=data,
-        signature=tuple((argument.name or f"arg{place}", argument.kind)
-                        for place, argument in enumerate(descriptor.args) if not argument.hidden),
-        num_warps=-(-threads // WAVE), lds_bytes=descriptor.lds_bytes,
-        kernel_hash=hashlib.sha256(data + descriptor.name.encode()).hexdigest()[:16],
+        signature=tuple((entry.name or f"arg{place}", entry.kind) for place, entry in enumerate(explicit)),
+        num_warps=-(-(block_threads or descriptor.block_threads or WAVE_LANES) // WAVE_LANES),
+        lds_bytes=descriptor.lds_bytes, kernel_hash=_hash(data, descriptor.name),
     )  # fmt: skip
     compiled.use_decoded(program, descriptor)
     return compiled
 
 
-def resolve_code_object(code_object: str) -> Path:
-    """The file behind a launch's `code_object`: a path, or "f4gemm/NAME.co" of an installed aiter.
-
-    Raises:
-        CompileError: kind "request", with how to get it.
-    """
-    path = Path(code_object)
-    if path.is_absolute():
-        return path
-    try:
-        folder = find_aiter().code_object_folder()
-    except AiterError as error:
-        raise CompileError(f"{code_object}: {error}", "request") from None
-    if folder is None:
-        raise CompileError(f"{code_object}: the installed aiter came without code objects for gfx950", "request")
-    return folder.parent / code_object
-
-
 def load_launch(launch: Any, arch: str = "gfx950") -> Compiled:
-    """The kernel of a `CodeObjectLaunch`; one object per file and kernel in a process.
+    """The kernel of a launch of the file `code_object`; one object per file and kernel in a process.
 
     Raises:
         CompileError: as `load_code_object`, or the target is not gfx950.
     """
     if arch != "gfx950":
         raise CompileError(f"{launch.name}: a code object for gfx950 does not run on {arch}", "request")
-    path = resolve_code_object(launch.code_object)
     try:
-        stamp = path.stat()
+        stamp = Path(launch.code_object).stat()
     except OSError as error:
-        raise CompileError(f"{path}: {error.strerror}", "request") from None
-    return _load(str(path), launch.name, launch.block, stamp.st_size, stamp.st_mtime_ns)
+        raise CompileError(f"{launch.code_object}: {error.strerror}", "request") from None
+    return _load(str(launch.code_object), launch.name, launch.block, stamp.st_size, stamp.st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=64)
@@ -88,13 +66,16 @@ def _load(path: str, name: str, block: int, size: int, changed_ns: int) -> Compi
 
 
 def launch_hash(launch: Any) -> str:
-    """16 hex digits for the kernel of a `CodeObjectLaunch`: its `kernel_hash`, without decoding it.
+    """16 hex digits for the kernel of a launch of a code object: its `kernel_hash`, without decoding it.
 
     Raises:
         CompileError: the file is not there.
     """
-    path = resolve_code_object(launch.code_object)
     try:
-        return hashlib.sha256(path.read_bytes() + launch.name.encode()).hexdigest()[:16]
+        return _hash(Path(launch.code_object).read_bytes(), launch.name)
     except OSError as error:
-        raise CompileError(f"{path}: {error.strerror}", "request") from None
+        raise CompileError(f"{launch.code_object}: {error.strerror}", "request") from None
+
+
+def _hash(data: bytes, name: str) -> str:
+    return hashlib.sha256(data + name.encode()).hexdigest()[:16]

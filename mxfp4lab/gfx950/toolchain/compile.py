@@ -15,22 +15,21 @@ from typing import Any
 
 from mxfp4lab.gfx950.toolchain import cache, diagnostics
 from mxfp4lab.gfx950.toolchain.apart import DiedError, run_apart
+from mxfp4lab.gfx950.toolchain.codeobject import launch_hash, load_launch
 from mxfp4lab.gfx950.toolchain.compiled import Compiled, CompiledPlan
 from mxfp4lab.gfx950.toolchain.errors import CompileError, explain
-from mxfp4lab.gfx950.toolchain.knobs import current_knobs, knob_environment, toolchain_versions
-from mxfp4lab.gfx950.toolchain.resources import LDS_BYTES_PER_CU
+from mxfp4lab.gfx950.toolchain.knobs import buffer_operations, current_knobs, knob_environment, toolchain_versions
+from mxfp4lab.gfx950.toolchain.source import meaning, source_class, unwrap
 from mxfp4lab.gfx950.toolchain.specialize import (
-    DTYPE_NAMES,
-    MAX_BUFFER_BYTES,
-    Pointer,
     Specialization,
     source_attributes,
-    specialize,
+    specialize_launch,
+    specialize_types,
 )
+from mxfp4lab.hardware import LDS_BYTES, MAX_WORKGROUP_THREADS, SM90_SHARED_BYTES
 
-LDS_LIMITS: dict[str, int] = {"gfx950": LDS_BYTES_PER_CU, "gfx942": 65536, "sm_90": 232448}
+LDS_LIMITS: dict[str, int] = {"gfx950": LDS_BYTES, "gfx942": 65536, "sm_90": SM90_SHARED_BYTES}
 APART_TIMEOUT_S = 300.0  # of a compilation in a forked process
-_FALSE_WORDS = ("0", "false", "off", "no", "n", "f")
 
 
 @dataclass(frozen=True)
@@ -45,23 +44,31 @@ class KernelJob:
 
     @functools.cached_property
     def kernel_hash(self) -> str:
-        """16 hex digits: the kernel whatever compiles it."""
-        return _digest(self._identity())[:16]
+        """16 hex digits: the kernel whatever compiles it; comments, docstrings and places in files do not count."""
+        return _digest(self._identity(meaning))[:16]
 
     @functools.cached_property
     def key(self) -> str:
-        """64 hex digits: the kernel, the knobs and the toolchain.
+        """64 hex digits: the kernel, its lines, the knobs and the toolchain.
 
         The source's path counts too: the listing names it, and another checkout's lines are not this one's.
         """
-        path = unwrap(self.jit_fn).fn.__code__.co_filename
-        return _digest([*self._identity(), path, self.knobs, toolchain_versions(), _triton_environment()])
+        from triton._C.libtriton import get_cache_invalidating_env_vars
 
-    def _identity(self) -> list[Any]:
+        path, environment = unwrap(self.jit_fn).fn.__code__.co_filename, dict(get_cache_invalidating_env_vars())
+        identity = self._identity(lambda jit_fn: jit_fn.cache_key)  # with helpers and globals
+        return _digest([identity, path, self.knobs, toolchain_versions(), environment])
+
+    def _identity(self, source: Any) -> list[Any]:
         chosen = self.specialization
-        constants = {name: _constant_key(value) for name, value in chosen.constants.items()}
-        return [self.jit_fn.__name__, _source_key(self.jit_fn), chosen.signature, constants, chosen.attributes,
-                self.options, self.arch]  # fmt: skip
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            constants = {
+                name: ["jit", source(value)] if hasattr(value, "cache_key") else [type(value).__name__, str(value)]
+                for name, value in chosen.constants.items()
+            }
+            kernel = [self.jit_fn.__name__, source(self.jit_fn)]
+        return [*kernel, chosen.signature, constants, chosen.attributes, self.options, self.arch]
 
 
 def compile_kernel(
@@ -94,27 +101,9 @@ def compile_kernel(
         CompileError: one clear line; `kind` says what kind of failure.
     """
     jit_fn = unwrap(jit_fn)
-    constants = dict(constants or {})
-    resolved, values, attributes = {}, {}, {}
-    for parameter in jit_fn.params:
-        name = parameter.name
-        if name in constants or (parameter.is_constexpr and parameter.has_default):
-            resolved[name] = "constexpr"
-            values[name] = constants.pop(name, parameter.default)
-        elif name in signature and not parameter.is_constexpr:
-            resolved[name] = kind = signature[name]
-            pointer = kind.startswith("*")
-            divisible = pointer if aligned is None else name in aligned
-            small = pointer and small_pointers and arch.startswith("gfx") and _buffer_ops(current_knobs(knobs))
-            if divisible or small:
-                attributes[name] = "D" * divisible + "S" * small
-        else:
-            where = "constants" if parameter.is_constexpr else "signature"
-            raise CompileError(f"{where}: {jit_fn.__name__} needs {name!r}", "request")
-    unknown = sorted((set(constants) | set(signature) | set(aligned or ())) - set(resolved))
-    if unknown:
-        raise CompileError(f"signature: {jit_fn.__name__} has no parameter {unknown[0]!r}", "request")
-    return compile_job(make_job(jit_fn, Specialization(resolved, values, attributes), options, arch, knobs), use_cache)
+    small = small_pointers and arch.startswith("gfx") and buffer_operations(current_knobs(knobs))
+    chosen = specialize_types(jit_fn, signature, constants or {}, aligned, small)
+    return compile_job(make_job(jit_fn, chosen, options, arch, knobs), use_cache)
 
 
 def compile_launch(
@@ -124,7 +113,7 @@ def compile_launch(
     """Compile one launch of a plan for the very arguments that it passes.
 
     Args:
-        launch: a `TritonLaunch` (or a `CodeObjectLaunch`, which is loaded instead).
+        launch: with a kernel in `fn`, or with a prebuilt `code_object`, which is loaded instead.
         buffers: the plan's buffers, which give pointers their types.
         arch, knobs, use_cache: as in `compile_kernel`.
 
@@ -132,8 +121,6 @@ def compile_launch(
         CompileError: as `compile_kernel`.
     """
     if not hasattr(launch, "fn"):
-        from mxfp4lab.gfx950.toolchain.codeobject import load_launch
-
         return load_launch(launch, arch)
     return compile_job(launch_job(launch, buffers, arch, knobs), use_cache)
 
@@ -141,7 +128,7 @@ def compile_launch(
 def compile_plan(
     plan: Any, arch: str | None = None, *, knobs: Mapping[str, str | None] | None = None, use_cache: bool = True
 ) -> CompiledPlan:
-    """Compile every launch of a plan, in this process; `compile_many` spreads plans over cores.
+    """Compile every launch of a plan - anything with `launches`, `buffers` and `arch` - in this process.
 
     Raises:
         CompileError: the first launch that fails.
@@ -149,9 +136,9 @@ def compile_plan(
     if not hasattr(plan, "launches"):
         raise CompileError(f"plan: a {type(plan).__name__}; allowed: a Plan, as build_plan makes it", "request")
     arch = arch or getattr(plan, "arch", "gfx950")
-    kernels = tuple(compile_launch(launch, plan.buffers, arch, knobs=knobs, use_cache=use_cache)
-                    for launch in plan.launches)  # fmt: skip
-    return CompiledPlan(plan, kernels)
+    return CompiledPlan(
+        plan, tuple(compile_launch(x, plan.buffers, arch, knobs=knobs, use_cache=use_cache) for x in plan.launches)
+    )
 
 
 def launch_job(
@@ -159,20 +146,8 @@ def launch_job(
 ) -> KernelJob:
     """The job that a Triton launch stands for: arguments specialised as the JIT would."""
     jit_fn = unwrap(launch.fn)
-    values = current_knobs(knobs)
-    by_name = {buffer.name: buffer for buffer in buffers}
-    arguments: dict[str, Any] = dict(launch.constants)
-    for name, value in launch.args:
-        if hasattr(value, "buffer"):
-            if value.buffer not in by_name:
-                raise CompileError(f"args: {launch.name} names a buffer the plan lacks: {value.buffer!r}", "request")
-            buffer = by_name[value.buffer]
-            dtype = DTYPE_NAMES.get(buffer.dtype, buffer.dtype)
-            arguments[name] = Pointer(dtype, small=buffer.nbytes <= MAX_BUFFER_BYTES)
-        else:
-            arguments[name] = value
     try:
-        chosen = specialize(jit_fn, arguments, arch, _buffer_ops(values))
+        chosen = specialize_launch(jit_fn, launch, buffers, arch, buffer_operations(current_knobs(knobs)))
     except ValueError as error:
         raise CompileError(f"{launch.name}: {error}", "request") from None
     return make_job(jit_fn, chosen, dict(launch.options), arch, knobs)
@@ -181,14 +156,10 @@ def launch_job(
 def plan_hash(plan: Any, arch: str | None = None) -> str:
     """16 hex digits over the kernels of a plan, without compiling them: the `kernel_hash` of a trial."""
     arch = arch or getattr(plan, "arch", "gfx950")
-    hashes = []
-    for launch in plan.launches:
-        if hasattr(launch, "fn"):
-            hashes.append(launch_job(launch, plan.buffers, arch).kernel_hash)
-        else:
-            from mxfp4lab.gfx950.toolchain.codeobject import launch_hash
-
-            hashes.append(launch_hash(launch))
+    hashes = [
+        launch_job(launch, plan.buffers, arch).kernel_hash if hasattr(launch, "fn") else launch_hash(launch)
+        for launch in plan.launches
+    ]
     return _digest(hashes)[:16]
 
 
@@ -199,17 +170,22 @@ def make_job(
     """Check options and target and make a job.
 
     Raises:
-        CompileError: unknown target or option ("request").
+        CompileError: unknown target or option, or more threads than a workgroup holds ("request").
     """
     options = {name: value for name, value in (options or {}).items() if value is not None}
-    values = current_knobs(knobs)
-    known = _option_names(arch)
+    known, lanes = _option_names(arch), gpu_target(arch).warp_size
     unknown = sorted(set(options) - known)
     if unknown:
         raise CompileError(
             f"options: unknown name {unknown[0]!r} for {arch}; allowed: {', '.join(sorted(known))}", "request"
         )
-    return KernelJob(jit_fn, specialization, tuple(sorted(options.items())), arch, tuple(values.items()))
+    warps = options.get("num_warps", 4)
+    if isinstance(warps, int) and warps * lanes > MAX_WORKGROUP_THREADS:
+        most = f"at most {MAX_WORKGROUP_THREADS // lanes} ({MAX_WORKGROUP_THREADS} threads)"
+        raise CompileError(
+            f"num_warps={warps} of {jit_fn.__name__}: {warps * lanes} threads on {arch}; allowed: {most}", "request"
+        )
+    return KernelJob(jit_fn, specialization, tuple(sorted(options.items())), arch, tuple(current_knobs(knobs).items()))
 
 
 def compile_job(job: KernelJob, use_cache: bool = True) -> Compiled:
@@ -218,37 +194,19 @@ def compile_job(job: KernelJob, use_cache: bool = True) -> Compiled:
     Raises:
         CompileError: also one that the cache remembers.
     """
-    if use_cache:
-        found = cache.load(job.key)
-        if isinstance(found, CompileError):
-            raise found
-        if found is not None:
-            return found
-    try:
-        compiled = _compile_apart(job) if _is_typed(job) else _compile_now(job)
-    except CompileError as error:
+    found = cache.load(job.key) if use_cache else None
+    if found is None:
+        # A kernel that stands in no file was typed into a notebook, which a compiler that aborts would take along.
+        typed = not os.path.isfile(unwrap(job.jit_fn).fn.__code__.co_filename)
+        try:
+            found = _compile_apart(job) if typed else _compile_now(job)
+        except CompileError as error:
+            found = error
         if use_cache:
-            cache.store(error, job.key)
-        raise
-    if use_cache:
-        cache.store(compiled, job.key)
-    return compiled
-
-
-def unwrap(jit_fn: Any) -> Any:
-    """The `JITFunction` inside heuristics and autotuner wrappers.
-
-    Raises:
-        CompileError: there is none, or Triton's interpreter has replaced it.
-    """
-    seen = jit_fn
-    while not hasattr(seen, "params") and hasattr(seen, "fn"):
-        seen = seen.fn
-    if type(seen).__name__ == "InterpretedFunction":
-        raise CompileError("TRITON_INTERPRET=1: kernels are interpreted and cannot be compiled; unset it", "request")
-    if not hasattr(seen, "params") or not hasattr(seen, "cache_key"):
-        raise CompileError(f"jit_fn: {type(jit_fn).__name__} is no @triton.jit function", "request")
-    return seen
+            cache.store(found, job.key)
+    if isinstance(found, CompileError):
+        raise found
+    return found
 
 
 def gpu_target(arch: str) -> Any:
@@ -266,15 +224,15 @@ def gpu_target(arch: str) -> Any:
     raise CompileError(f"arch: {arch!r} is no target; allowed: gfx950 (or another gfx name), sm_90", "request")
 
 
-def source_class(jit_fn: Any) -> Any:
-    """Triton's or Gluon's front end, by the decorator of the kernel."""
-    if getattr(jit_fn, "is_gluon", lambda: False)():
-        from triton.experimental.gluon._runtime import GluonASTSource
-
-        return GluonASTSource
-    from triton.compiler import ASTSource
-
-    return ASTSource
+def triton_source(job: KernelJob) -> Any:
+    """The `ASTSource` that Triton compiles, or launches what was compiled from it."""
+    chosen, jit_fn = job.specialization, job.jit_fn
+    parameters = {parameter.name: index for index, parameter in enumerate(jit_fn.params)}
+    return source_class(jit_fn)(
+        fn=jit_fn, signature=dict(chosen.signature),
+        constexprs={(parameters[name],): value for name, value in chosen.constants.items()},
+        attrs=source_attributes(jit_fn, chosen.attributes),
+    )  # fmt: skip
 
 
 def _run_triton(job: KernelJob) -> Any:
@@ -285,8 +243,6 @@ def _run_triton(job: KernelJob) -> Any:
     """
     import triton
 
-    chosen, jit_fn = job.specialization, job.jit_fn
-    parameters = {parameter.name: index for index, parameter in enumerate(jit_fn.params)}
     # A cache folder of its own: Triton's trusts what it finds, and a torn file there would be believed.
     with (
         tempfile.TemporaryDirectory(prefix="mxfp4lab-") as folder,
@@ -296,20 +252,10 @@ def _run_triton(job: KernelJob) -> Any:
     ):
         warnings.simplefilter("ignore")
         try:
-            source = source_class(jit_fn)(
-                fn=jit_fn, signature=dict(chosen.signature),
-                constexprs={(parameters[name],): value for name, value in chosen.constants.items()},
-                attrs=source_attributes(jit_fn, chosen.attributes),
-            )  # fmt: skip
-            return triton.compile(source, target=gpu_target(job.arch), options=dict(job.options))
+            return triton.compile(triton_source(job), target=gpu_target(job.arch), options=dict(job.options))
         except Exception as error:
-            failure = explain(error, said(), jit_fn.__name__, job.arch)
+            failure = explain(error, said(), job.jit_fn.__name__, job.arch)
     raise failure  # outside the handler: Triton's traceback would keep its modules alive as long as the error
-
-
-def _is_typed(job: KernelJob) -> bool:
-    """Whether the kernel stands in no file: a notebook cell, where a compiler that aborts would take the notebook."""
-    return not os.path.isfile(unwrap(job.jit_fn).fn.__code__.co_filename)
 
 
 def _compile_apart(job: KernelJob) -> Compiled:
@@ -368,28 +314,6 @@ def _option_names(arch: str) -> frozenset[str]:
     with knob_environment(current_knobs()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return frozenset(make_backend(gpu_target(arch)).parse_options({}).__dict__)
-
-
-def _buffer_ops(knobs: Mapping[str, str]) -> bool:
-    return knobs.get("AMDGCN_USE_BUFFER_OPS", "1").lower() not in _FALSE_WORDS
-
-
-def _source_key(jit_fn: Any) -> str:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return jit_fn.cache_key  # covers the helpers it calls and the globals it reads
-
-
-def _constant_key(value: Any) -> list[str]:
-    if hasattr(value, "cache_key"):
-        return ["jit", value.cache_key]
-    return [type(value).__name__, str(value)]
-
-
-def _triton_environment() -> dict[str, str]:
-    from triton._C.libtriton import get_cache_invalidating_env_vars
-
-    return dict(get_cache_invalidating_env_vars().items())
 
 
 def _digest(value: Any) -> str:

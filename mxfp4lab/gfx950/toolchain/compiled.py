@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import linecache
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mxfp4lab.display import badge, card, facts, spills_in_words, text_facts
-from mxfp4lab.gfx950.isa import KernelDescriptor, Program, classify, parse_amdgcn
-from mxfp4lab.gfx950.isa.hazards import Hazard, find_hazards
+from mxfp4lab.display import Shown, badge, spills_in_words
+from mxfp4lab.gfx950.isa import (
+    Hazard,
+    KernelDescriptor,
+    Program,
+    classify,
+    find_hazards,
+    parse_amdgcn,
+    read_code_object,
+)
 from mxfp4lab.gfx950.toolchain.resources import Resources, cubin_resources, occupancy
+from mxfp4lab.hardware import WAVE_LANES
 
 
 @dataclass
-class Compiled:
+class Compiled(Shown):
     """One kernel for one target.
 
     Attributes:
@@ -35,6 +45,7 @@ class Compiled:
         compile_s: seconds the compilation took, when it took place.
         metadata: the compiler's own description of the kernel (JSON values), which its launcher needs.
         from_cache: whether this object came from the disk cache.
+        analysis: what `analyse` found, empty until somebody asks.
     """
 
     name: str
@@ -63,17 +74,17 @@ class Compiled:
         if not self.readable:
             raise ValueError(f"arch: the machine code of {self.arch} cannot be read here; allowed: gfx950")
         if self.asm:
-            program, descriptor = parse_amdgcn(self.asm, lds_bytes=self.lds_bytes)
+            found = parse_amdgcn(self.asm, lds_bytes=self.lds_bytes)
         else:
-            from mxfp4lab.gfx950.isa.codeobject import read_code_object
-
-            program, descriptor = read_code_object(self.binary, name=self.name)
-        return program, replace(descriptor, block_threads=self.num_warps * descriptor.wavefront)
+            found = read_code_object(self.binary, name=self.name)
+        return self._with_threads(*found)
 
     def use_decoded(self, program: Program, descriptor: KernelDescriptor) -> None:
         """Keep what a code object's reader has already decoded."""
-        descriptor = replace(descriptor, block_threads=self.num_warps * descriptor.wavefront)
-        self.__dict__["_parsed"] = program, descriptor
+        self.__dict__["_parsed"] = self._with_threads(program, descriptor)
+
+    def _with_threads(self, program: Program, descriptor: KernelDescriptor) -> tuple[Program, KernelDescriptor]:
+        return program, replace(descriptor, block_threads=self.num_warps * WAVE_LANES)
 
     @property
     def program(self) -> Program:
@@ -88,25 +99,26 @@ class Compiled:
     @property
     def resources(self) -> Resources | None:
         """Registers, spills, scratch, LDS, occupancy; None for targets that cannot be read."""
-        stored = self._analysed()["resources"]
+        stored = self.analysed()["resources"]
         return Resources(**stored) if stored else None
 
     @property
     def mix(self) -> dict[str, int]:
         """Static instruction count by class (`isa.CLASSES`); empty where `readable` is false."""
-        return dict(self._analysed()["mix"])
+        return dict(self.analysed()["mix"])
 
     @property
     def mfma(self) -> dict[str, int]:
         """Static count of each matrix instruction: a bf16 one among them means that Triton gave up on FP4."""
-        return dict(self._analysed()["mfma"])
+        return dict(self.analysed()["mfma"])
 
     @property
     def hazards(self) -> tuple[Hazard, ...]:
         """Forwarding hazards (`isa.hazards`): must be empty for a kernel that is to be trusted."""
-        return tuple(Hazard(**hazard) for hazard in self._analysed()["hazards"])
+        return tuple(Hazard(**hazard) for hazard in self.analysed()["hazards"])
 
-    def _analysed(self) -> dict[str, Any]:
+    def analysed(self) -> dict[str, Any]:
+        """`analyse` of this kernel, done once."""
         if not self.analysis:
             self.analysis = analyse(self)
         return self.analysis
@@ -121,62 +133,45 @@ class Compiled:
             return None
         return place[0], place[1], linecache.getline(place[0], place[1]).strip()
 
-    def __str__(self) -> str:
-        return text_facts(f"{self.name} on {self.arch}", self._facts())
+    @property
+    def title(self) -> str:
+        return f"{self.name} on {self.arch}"
 
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(str(self))
-
-    def _repr_html_(self) -> str:
-        rows = self._facts()
-        resources = self.resources
-        if "spills" in rows and resources is not None:
-            tone = spills_in_words(resources.spilled_vgprs)[1]
-            rows["spills"] = badge(rows["spills"], tone)
-        if "hazards" in rows:
-            rows["hazards"] = badge(rows["hazards"], "bad" if self.hazards else "good")
-        return card(f"{self.name} on {self.arch}", facts(rows))
-
-    def _facts(self) -> dict[str, Any]:
+    def lines(self) -> Iterator[tuple[str, Any]]:
         """What a person wants to know first."""
-        rows: dict[str, Any] = {}
-        resources = self.resources
-        if resources is not None:
-            banks = f"{resources.vgprs} VGPRs + {resources.agprs} AGPRs, {resources.sgprs} SGPRs"
-            rows["registers"] = banks if self.readable else f"{resources.vgprs} per thread"
-            rows["spills"] = (
-                f"{spills_in_words(resources.spilled_vgprs)[0]}, {resources.scratch_bytes} B scratch per lane"
-            )
-            rows["LDS"] = f"{resources.lds_bytes} B per workgroup of {self.num_warps} waves"
-            rows["occupancy"] = f"{resources.occupancy_waves_per_simd} waves per SIMD"
+        found = self.resources
+        if found is not None:
+            banks = f"{found.vgprs} VGPRs + {found.agprs} AGPRs, {found.sgprs} SGPRs"
+            yield "registers", banks if self.readable else f"{found.vgprs} per thread"
+            words, tone = spills_in_words(found.spilled_vgprs)
+            yield "spills", badge(f"{words}, {found.scratch_bytes} B scratch per lane", tone)
+            yield "LDS", f"{found.lds_bytes} B per workgroup of {self.num_warps} waves"
+            yield "occupancy", f"{found.occupancy_waves_per_simd} waves per SIMD"
         if self.mix:
-            rows["instructions"] = ", ".join(f"{count} {name}" for name, count in self.mix.items())
-            rows["matrix"] = ", ".join(f"{count} {name}" for name, count in self.mfma.items()) or "none"
-            rows["hazards"] = "; ".join(hazard.message for hazard in self.hazards) or "none"
-        rows["compiled by"] = (
-            ", ".join(f"{name} {version}" for name, version in self.toolchain.items()) or "somebody else"
-        )
-        return rows
+            yield "instructions", ", ".join(f"{count} {name}" for name, count in self.mix.items())
+            yield "matrix", ", ".join(f"{count} {name}" for name, count in self.mfma.items()) or "none"
+            said = "; ".join(hazard.message for hazard in self.hazards)
+            yield "hazards", badge(said, "bad") if said else badge("none", "good")
+        versions = ", ".join(f"{name} {version}" for name, version in self.toolchain.items())
+        yield "compiled by", versions or "somebody else"
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_parsed"}
 
 
 @dataclass(frozen=True)
-class CompiledPlan:
+class CompiledPlan(Shown):
     """A plan with the machine code of each of its launches, in launch order."""
 
     plan: Any
     kernels: tuple[Compiled, ...]
+    title = "Machine code"
 
-    def __str__(self) -> str:
-        return "\n".join(map(str, self.kernels))
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(str(self))
-
-    def _repr_html_(self) -> str:
-        return "".join(kernel._repr_html_() for kernel in self.kernels)
+    def lines(self) -> Iterator[Any]:
+        """Each kernel's."""
+        for kernel in self.kernels:
+            yield kernel.title
+            yield from kernel.lines()
 
 
 def analyse(compiled: Compiled) -> dict[str, Any]:
@@ -201,7 +196,7 @@ def analyse(compiled: Compiled) -> dict[str, Any]:
         spilled_vgprs=descriptor.spilled_vgprs, spilled_sgprs=descriptor.spilled_sgprs,
         scratch_bytes=descriptor.scratch_bytes, lds_bytes=descriptor.lds_bytes,
         occupancy_waves_per_simd=occupancy(descriptor.vgprs, descriptor.agprs, descriptor.sgprs, descriptor.lds_bytes,
-                                           max(1, descriptor.block_threads // descriptor.wavefront)),
+                                           max(1, descriptor.block_threads // WAVE_LANES)),
     )  # fmt: skip
     return {
         "resources": asdict(resources),
@@ -214,8 +209,6 @@ def analyse(compiled: Compiled) -> dict[str, Any]:
 @functools.cache
 def analysis_version() -> str:
     """12 hex digits over the code that `analyse` runs: a stored analysis of other code is done again."""
-    import hashlib
-
     import mxfp4lab.gfx950.isa as isa
 
     files = [*sorted(Path(isa.__file__).parent.glob("*.py")), Path(__file__), Path(__file__).with_name("resources.py")]

@@ -67,6 +67,11 @@ def current_knobs(overrides: Mapping[str, str | None] | None = None) -> dict[str
     return dict(sorted(values.items()))
 
 
+def buffer_operations(knobs: Mapping[str, str]) -> bool:
+    """Whether AMDGCN_USE_BUFFER_OPS is on, as Triton reads it: loads and stores with 32-bit offsets where they fit."""
+    return knobs.get("AMDGCN_USE_BUFFER_OPS", "1").lower() not in ("0", "false", "off", "no", "n", "f")
+
+
 @contextlib.contextmanager
 def knob_environment(values: Mapping[str, str], extra: Mapping[str, str] | None = None) -> Iterator[None]:
     """Run a block with exactly `values` as the knobs (others unset) and `extra` variables; restore them afterwards.

@@ -9,13 +9,10 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-# gfx950 (CDNA4 ISA, "Vector general-purpose registers" and LLVM's GCNSubtarget for gfx90a and later):
-VGPR_FILE = 512  # unified registers per lane and SIMD, architectural + accumulation
-VGPR_GRANULE = 8  # allocation unit of the unified file
+from mxfp4lab.hardware import LDS_BYTES, MAX_WAVES_PER_SIMD, SIMDS_PER_CU, VGPR_GRANULE, VGPRS_PER_LANE
+
+# gfx950 (LLVM's GCNSubtarget for gfx90a and later):
 ARCH_VGPR_GRANULE = 4  # accumulation registers start at a multiple of 4
-MAX_WAVES_PER_SIMD = 8
-SIMDS_PER_CU = 4
-LDS_BYTES_PER_CU = 163840  # 160 KiB, also the most that one workgroup may have
 LDS_GRANULE = 1280  # LLVM: 320 dwords on gfx950
 WAVE_SGPRS_EXTRA = 6  # vcc, flat_scratch and xnack_mask sit behind the kernel's own SGPRs
 # sm_90 (CUDA C++ programming guide, table "Technical specifications per compute capability"):
@@ -61,7 +58,7 @@ def occupancy(vgprs: int, agprs: int, sgprs: int, lds_bytes: int, waves_per_work
         waves_per_workgroup: waves of 64 lanes.
     """
     unified = _ceil(vgprs, ARCH_VGPR_GRANULE) + agprs if agprs else vgprs
-    by_vgprs = min(MAX_WAVES_PER_SIMD, VGPR_FILE // max(_ceil(unified, VGPR_GRANULE), VGPR_GRANULE))
+    by_vgprs = min(MAX_WAVES_PER_SIMD, VGPRS_PER_LANE // max(_ceil(unified, VGPR_GRANULE), VGPR_GRANULE))
     by_sgprs = MAX_WAVES_PER_SIMD if sgprs + WAVE_SGPRS_EXTRA <= 100 else MAX_WAVES_PER_SIMD - 1
     waves = min(by_vgprs, by_sgprs)
     # A workgroup's waves are resident together: whole workgroups only, spread over the SIMDs.
@@ -69,7 +66,7 @@ def occupancy(vgprs: int, agprs: int, sgprs: int, lds_bytes: int, waves_per_work
     if waves_per_workgroup < SIMDS_PER_CU:
         groups = waves * (SIMDS_PER_CU // waves_per_workgroup)
     if lds_bytes:
-        groups = min(groups, LDS_BYTES_PER_CU // _ceil(lds_bytes, LDS_GRANULE) if lds_bytes <= LDS_BYTES_PER_CU else 0)
+        groups = min(groups, LDS_BYTES // _ceil(lds_bytes, LDS_GRANULE) if lds_bytes <= LDS_BYTES else 0)
     return min(waves, math.ceil(groups * waves_per_workgroup / SIMDS_PER_CU))
 
 

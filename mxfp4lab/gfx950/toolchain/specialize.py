@@ -13,9 +13,11 @@ Offline code equals on-box code only if the arguments are specialised alike. The
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from mxfp4lab.gfx950.toolchain.errors import CompileError
 
 DTYPE_NAMES: dict[str, str] = {"bf16": "bf16", "u8": "u8", "f32": "fp32", "i32": "i32", "f16": "fp16", "i64": "i64"}
 MAX_BUFFER_BYTES = 2**31 - 1
@@ -68,16 +70,12 @@ def specialize(jit_fn: Any, arguments: Mapping[str, Any], arch: str, buffer_ops:
     signature, constants, attributes = {}, {}, {}
     for parameter in jit_fn.params:
         name = parameter.name
-        if name in arguments:
-            value = arguments[name]
-        elif parameter.has_default:
-            value = parameter.default
-        else:
+        if name not in arguments and not parameter.has_default:
             raise ValueError(f"arguments: {jit_fn.__name__} needs a value for {name!r}")
-        if parameter.is_constexpr:
-            kind, attribute = "constexpr", ""
-        else:
-            kind, attribute = _specialize_value(parameter, value, arch, buffer_ops)
+        value = arguments.get(name, parameter.default)
+        kind, attribute = "constexpr", ""
+        if not parameter.is_constexpr:
+            kind, attribute = _specialize_value(parameter, value, buffer_ops and arch.startswith("gfx"))
         signature[name] = kind
         if kind == "constexpr":
             constants[name] = value
@@ -86,14 +84,62 @@ def specialize(jit_fn: Any, arguments: Mapping[str, Any], arch: str, buffer_ops:
     return Specialization(signature, constants, attributes)
 
 
-def _specialize_value(parameter: Any, value: Any, arch: str, buffer_ops: bool) -> tuple[str, str]:
+def specialize_launch(jit_fn: Any, launch: Any, buffers: Sequence[Any], arch: str, buffer_ops: bool) -> Specialization:
+    """`specialize` for a plan's launch: its `constants`, and its `args`, of which some name one of `buffers`.
+
+    Raises:
+        ValueError: as `specialize`, or an argument names no buffer.
+    """
+    by_name = {buffer.name: buffer for buffer in buffers}
+    arguments: dict[str, Any] = dict(launch.constants)
+    for name, value in launch.args:
+        arguments[name] = value
+        if hasattr(value, "buffer"):
+            if value.buffer not in by_name:
+                raise ValueError(f"args: {name} names a buffer the plan lacks: {value.buffer!r}")
+            buffer = by_name[value.buffer]
+            dtype = DTYPE_NAMES.get(buffer.dtype, buffer.dtype)
+            arguments[name] = Pointer(dtype, small=buffer.nbytes <= MAX_BUFFER_BYTES)
+    return specialize(jit_fn, arguments, arch, buffer_ops)
+
+
+def specialize_types(
+    jit_fn: Any, signature: Mapping[str, str], constants: Mapping[str, Any], aligned: Collection[str] | None,
+    small: bool,
+) -> Specialization:  # fmt: skip
+    """A specialisation by types alone: pointers of 16-byte alignment unless `aligned` lists what is.
+
+    Raises:
+        CompileError: a parameter without type or value, or one that the kernel lacks ("request").
+    """
+    resolved, values, attributes = {}, {}, {}
+    for parameter in jit_fn.params:
+        name = parameter.name
+        if name in constants or (parameter.is_constexpr and parameter.has_default):
+            resolved[name], values[name] = "constexpr", constants.get(name, parameter.default)
+        elif name in signature and not parameter.is_constexpr:
+            resolved[name] = kind = signature[name]
+            pointer = kind.startswith("*")
+            divisible = pointer if aligned is None else name in aligned
+            if divisible or (pointer and small):
+                attributes[name] = "D" * divisible + "S" * (pointer and small)
+        else:
+            where = "constants" if parameter.is_constexpr else "signature"
+            raise CompileError(f"{where}: {jit_fn.__name__} needs {name!r}", "request")
+    unknown = sorted({*constants, *signature, *(aligned or ())} - set(resolved))
+    if unknown:
+        raise CompileError(f"signature: {jit_fn.__name__} has no parameter {unknown[0]!r}", "request")
+    return Specialization(resolved, values, attributes)
+
+
+def _specialize_value(parameter: Any, value: Any, buffer_ops: bool) -> tuple[str, str]:
     annotated = parameter.annotation_type or ""
     specialised = not parameter.do_not_specialize
     aligning = specialised and not parameter.do_not_specialize_on_alignment
     if isinstance(value, Pointer):
         kind = f"*{'k' if parameter.is_const else ''}{value.dtype}"
         attribute = "D" if aligning and value.aligned else ""
-        if specialised and value.small and buffer_ops and arch.startswith("gfx"):
+        if specialised and value.small and buffer_ops:
             attribute += "S"
     elif value is None:
         kind, attribute = "constexpr", ""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mxfp4lab.gpu.pools import MAX_ATTEMPTS, Backlog, LocalPool, Task, one_device, open_pool
-from mxfp4lab.gpu.worker import Outcome, Worker
+from mxfp4lab.workers.pools import LocalPool, Task, one_device, open_pool
+from mxfp4lab.workers.process import Outcome, Worker
 
 TASKS = "tests.gpu_tasks"
 ROOT = Path(__file__).resolve().parents[1]
@@ -84,7 +84,7 @@ def test_the_environment_of_a_worker_is_its_own():
 def test_a_worker_ends_when_its_parent_is_killed():
     code = textwrap.dedent("""
         import os, signal
-        from mxfp4lab.gpu.worker import Worker
+        from mxfp4lab.workers.process import Worker
         worker = Worker()
         print(worker.run("tests.gpu_tasks:echo").value["pid"], flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -147,14 +147,3 @@ def test_devices_of_different_names_are_not_mixed():
         one_device(ok)
     with pytest.raises(ValueError, match="worker gpu1 cannot use its GPU: no device"):
         one_device({**ok, "gpu1": Outcome("runtime_error", reason="no device")})
-
-
-def test_a_task_whose_host_dies_is_begun_again_but_not_for_ever():
-    backlog = Backlog(2)
-    assert backlog.take() == (0, 1)
-    assert backlog.host_died(0, 1, "gpu0") is None
-    assert backlog.take() == (0, 2)  # first in line again
-    assert backlog.take() == (1, 1)
-    assert backlog.take() is None
-    final = backlog.host_died(0, MAX_ATTEMPTS, "gpu3")
-    assert final.outcome.status == "worker_died" and str(MAX_ATTEMPTS) in final.outcome.reason

@@ -1,8 +1,8 @@
 """A process that runs tasks one after another, with a time limit for each; its faults never reach the caller.
 
-A GPU fault, a hang, an out-of-memory or an abort ends the process, not the caller: the caller gets an `Outcome`, and
-the next task gets a new process. The process is spawned, so it inherits no GPU state, and it alone touches its GPU. It
-ends by itself when the caller's process has gone.
+A GPU fault, a compiler that aborts, a hang or an out-of-memory ends the process, not the caller: the caller gets an
+`Outcome`, and the next task gets a new process. The process is started as a plain subprocess, so a caller's
+``__main__``, threads and GPU state play no part, and it ends by itself when the caller's process has gone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DEFAULT_TIMEOUT_S = 120.0
 START_TIMEOUT_S = 180.0
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from mxfp4lab.gpu.worker import serve; serve(int(sys.argv[2]))"
+    "from mxfp4lab.workers.process import serve; serve(int(sys.argv[2]))"
 )
 _RUINED = ("MemoryError", "OutOfMemoryError", "AcceleratorError")
 """Exceptions after which a process is not trusted with another task."""
@@ -37,7 +37,7 @@ class Outcome:
     """How a task ended.
 
     Attributes:
-        status: "ok", "runtime_error" (the task raised), "timeout", or "worker_died" (killed by a signal or an abort).
+        status: "ok", "runtime_error" (the task raised), "timeout", or "worker_died" (a signal, an abort, an exit).
         value: what the task returned, for "ok".
         reason: one line otherwise.
         seconds: from request to answer.
@@ -64,52 +64,45 @@ class Worker:
         self.name = name
         self._environment = dict(environment or {})
         self._process: subprocess.Popen | None = None
-        self._answers: int = -1
-        self._errors: Any = None
-        self.started = 0
+        self._answers = -1
+        self._printed: Any = None
 
     def run(
         self, task: str, arguments: Mapping[str, Any] | None = None, timeout_s: float = DEFAULT_TIMEOUT_S
     ) -> Outcome:
-        """Call ``module:function`` with keyword arguments (JSON values) in the child.
+        """Call ``module:function`` with keyword arguments in the child.
 
         Args:
             task: such as "mxfp4lab.gpu.measure:measure_plan"; its result must be a JSON value.
-            arguments: keyword arguments.
+            arguments: keyword arguments, JSON values.
             timeout_s: the child is killed after this long.
+
+        Raises:
+            OSError: no process can be started (no memory, no room for what it prints).
         """
+        began = time.monotonic()
+        fresh = self._process is None or self._process.poll() is not None
         try:
-            return self._run(task, arguments, timeout_s)
+            status, value, reason = ("ok", None, "") if not fresh else self._start()
+            if status == "ok":
+                status, value, reason = self._ask(task, arguments, timeout_s)
         except BaseException:  # Ctrl-C, too: an answer that comes late must not be taken for the next task's
             self.close(kill=True)
             raise
+        return Outcome(status, value, reason, time.monotonic() - began, fresh)
 
-    def _run(self, task: str, arguments: Mapping[str, Any] | None, timeout_s: float) -> Outcome:
-        began = time.monotonic()
-        fresh = self._process is None or self._process.poll() is not None
-        if fresh:
-            problem = self._start()
-            if problem:
-                return Outcome("worker_died", reason=problem, seconds=time.monotonic() - began, fresh=True)
+    def _ask(self, task: str, arguments: Mapping[str, Any] | None, timeout_s: float) -> tuple[str, Any, str]:
         request = json.dumps({"task": task, "arguments": dict(arguments or {})})
-        try:
-            assert self._process is not None and self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # the child has gone: there will be no answer
             self._process.stdin.write(request.encode() + b"\n")
             self._process.stdin.flush()
-        except OSError:
-            return self._died(began, fresh)
         answer = self._read(timeout_s)
-        seconds = time.monotonic() - began
         if answer is None:
-            if self._process.poll() is None:
-                self.close(kill=True)
-                return Outcome("timeout", reason=f"no answer within {timeout_s:g} s", seconds=seconds, fresh=fresh)
-            return self._died(began, fresh)
-        outcome = Outcome(answer["status"], answer.get("value"), answer.get("reason", ""), seconds, fresh)
+            return self._failed(timeout_s)
         if answer.get("end"):
             # After a device fault or an out-of-memory the process is not trusted with another task.
             self.close(kill=True)
-        return outcome
+        return answer["status"], answer.get("value"), answer.get("reason", "")
 
     def close(self, kill: bool = False) -> None:
         """End the child: its input is closed and it leaves, or it is killed."""
@@ -121,21 +114,18 @@ class Worker:
                 process.stdin.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(5)
-        if process.poll() is None:
-            # The child leads a group of its own: compilers that it started go with it.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        _kill_group(process)
+        process.wait()
         with contextlib.suppress(OSError):
             process.stdin.close()
         os.close(self._answers)
+        self._printed.close()
 
     def abort(self) -> None:
         """Kill the child from another thread; a `run` in progress ends with "worker_died"."""
         process = self._process
-        if process is not None and process.poll() is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+        if process is not None:
+            _kill_group(process)
 
     def __enter__(self) -> Worker:
         return self
@@ -143,25 +133,22 @@ class Worker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _start(self) -> str:
-        """Start a child and wait until it is ready; a problem in one line, or ""."""
+    def _start(self) -> tuple[str, Any, str]:
         self.close(kill=True)
+        self._printed = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the child)
         self._answers, theirs = os.pipe()
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the child)
         environment = {**os.environ, "PYTHONFAULTHANDLER": "1", **self._environment}
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _START, json.dumps(sys.path), str(theirs)], stdin=subprocess.PIPE,
-                stdout=self._errors, stderr=self._errors, pass_fds=(theirs,), env=environment, start_new_session=True,
+                stdout=self._printed, stderr=self._printed, pass_fds=(theirs,), env=environment, start_new_session=True,
             )  # fmt: skip
         finally:
             os.close(theirs)
-        self.started += 1
         if self._read(START_TIMEOUT_S) is None:
-            reason = self._last_words()
-            self.close(kill=True)
-            return f"the worker did not start: {reason}"
-        return ""
+            _, _, reason = self._failed(START_TIMEOUT_S)
+            return "worker_died", None, f"the worker did not start: {reason}"
+        return "ok", None, ""
 
     def _read(self, timeout_s: float) -> dict[str, Any] | None:
         """The next answer; None after the time limit or when the child has gone."""
@@ -174,39 +161,41 @@ class Worker:
                 if left <= 0 or not selector.select(left):
                     return None
                 piece = os.read(self._answers, 1 << 16)
-                if not piece:
-                    self._wait_briefly()
+                if not piece:  # its end is near; how it ended is worth a moment's waiting
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        self._process.wait(5)
                     return None
                 data += piece
         return json.loads(data)
 
-    def _wait_briefly(self) -> None:
-        if self._process is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(5)
-
-    def _died(self, began: float, fresh: bool) -> Outcome:
-        self._wait_briefly()
-        code = self._process.poll() if self._process is not None else None
-        if code is not None and code < 0:
-            reason = f"the worker was ended by {signal.Signals(-code).name}"
-        else:
-            reason = f"the worker ended with code {code}"
+    def _failed(self, timeout_s: float) -> tuple[str, Any, str]:
+        """Why no answer came; whatever is left of the child is ended."""
+        code = self._process.poll()
         said = self._last_words()
         self.close(kill=True)
-        return Outcome("worker_died", reason=f"{reason}: {said}" if said else reason,
-                       seconds=time.monotonic() - began, fresh=fresh)  # fmt: skip
+        if code is None:
+            return "timeout", None, f"no answer within {timeout_s:g} s"
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        return "worker_died", None, f"the worker {how}" + (f": {said}" if said else "")
 
     def _last_words(self) -> str:
-        """The last line with text that the child printed, shortened."""
-        if self._errors is None:
-            return ""
-        self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, self._errors.tell() - 8192))
-        lines = [line.strip() for line in self._errors.read().decode(errors="replace").splitlines() if line.strip()]
-        # faulthandler's stack is for a debugger; its headline says what happened.
-        fatal = [line for line in lines if line.startswith("Fatal Python error")]
-        return (fatal or lines or [""])[-1][:300]
+        """Of what the child printed the line that says why it died, else the last with text."""
+        size = os.fstat(self._printed.fileno()).st_size
+        # Read by position: the child writes through the same open file.
+        text = os.pread(self._printed.fileno(), 1 << 16, max(0, size - (1 << 16))).decode(errors="replace")
+        lines = [line.strip() for line in text.replace("\0", "").splitlines() if line.strip()]
+        marks = ("Fatal Python error", "LLVM ERROR", "Assertion", "error:")
+        # faulthandler's stack is for a debugger; its headline says what happened, unless the compiler said it before.
+        told = [line for mark in marks[1:] for line in lines if mark in line]
+        told += [line for line in lines if line.startswith(marks[0])]
+        return (told[:1] or lines[-1:] or [""])[0][:300]
+
+
+def _kill_group(process: subprocess.Popen) -> None:
+    """The child leads a group of its own: compilers that it started go with it."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def serve(answers: int) -> None:
@@ -221,8 +210,7 @@ def serve(answers: int) -> None:
         try:
             module, _, function = request["task"].partition(":")
             value = getattr(importlib.import_module(module), function)(**request["arguments"])
-            answer = {"status": "ok", "value": value}
-            text = json.dumps(answer)
+            text = json.dumps({"status": "ok", "value": value})
         except Exception as error:
             # An exception that the GPU raised may have ruined the device for this process.
             name = type(error).__name__

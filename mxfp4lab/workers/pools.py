@@ -1,28 +1,18 @@
-"""Many tasks over many workers: the GPUs of this machine, or a Ray cluster's. Same tasks, same outcomes.
-
-A task is ``module:function`` with JSON arguments; what a worker's process does to itself is an `Outcome`, never an
-exception. Only Ray knows of hosts that die: their tasks are given to others.
-"""
+"""Many tasks over many workers: the GPUs or cores of this machine, or a Ray cluster."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
-import sys
 import threading
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
-from mxfp4lab.gpu.worker import DEFAULT_TIMEOUT_S, Outcome, Worker
+from mxfp4lab.workers.process import DEFAULT_TIMEOUT_S, Outcome, Worker
 
 EXECUTORS = ("local", "ray")
 RESOURCES = ("gpu", "cpu")
-MAX_ATTEMPTS = 3
-"""How often a task is begun whose host dies; a host that dies thrice under one task is taken as the task's doing."""
 DESCRIBE = "mxfp4lab.gpu.measure:describe_device"
 
 
@@ -37,12 +27,11 @@ class Task:
 
 @dataclass(frozen=True)
 class Done:
-    """A finished task: its place in the list, how it ended, on which worker, at which attempt."""
+    """A finished task: its place in the list, how it ended, and on which worker."""
 
     index: int
     outcome: Outcome
     worker: str
-    attempt: int = 1
 
 
 class Pool(Protocol):
@@ -82,7 +71,7 @@ def open_pool(
     if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
         raise ValueError(f"count={count!r} must be a whole number from 1, or None")
     if executor == "ray":
-        from mxfp4lab.gpu.ray_pool import RayPool
+        from mxfp4lab.workers.ray_pool import RayPool
 
         return RayPool(resource, count, address)
     return LocalPool(resource, count)
@@ -100,8 +89,7 @@ class LocalPool:
         self.device = self.arch = ""
         if resource == "gpu":
             try:
-                described = {worker.name: worker.run(DESCRIBE) for worker in self.workers}
-                self.device, self.arch = one_device(described)
+                self.device, self.arch = one_device({worker.name: worker.run(DESCRIBE) for worker in self.workers})
             except BaseException:
                 self.close()
                 raise
@@ -143,8 +131,7 @@ class LocalPool:
                     return
 
         threads = [threading.Thread(target=serve, args=(worker,), daemon=True) for worker in self.workers]
-        feeder = threading.Thread(target=feed, daemon=True)
-        for thread in (*threads, feeder):
+        for thread in (*threads, threading.Thread(target=feed, daemon=True)):
             thread.start()
         total, finished = None, 0
         try:
@@ -162,8 +149,7 @@ class LocalPool:
             for _ in self.workers:
                 waiting.put(None)
             for worker, thread in zip(self.workers, threads, strict=True):
-                if thread.is_alive():
-                    thread.join(0.1)
+                thread.join(0.1)
                 if thread.is_alive():  # the caller leaves early: what still runs is not wanted
                     worker.abort()
                     thread.join()
@@ -209,36 +195,3 @@ def one_device(described: Mapping[str, Outcome]) -> tuple[str, str]:
         said = "; ".join(f"{device}: {', '.join(names)}" for (device, _), names in kinds.items())
         raise ValueError(f"devices differ ({said}): one run is one device name; select GPUs of one kind")
     return next(iter(kinds))
-
-
-class Backlog:
-    """Tasks to be begun, and begun again when a host dies; at most `MAX_ATTEMPTS` times each."""
-
-    def __init__(self, count: int) -> None:
-        self._waiting = deque((index, 1) for index in range(count))
-
-    def take(self) -> tuple[int, int] | None:
-        """(index, attempt) of the next task, or None."""
-        return self._waiting.popleft() if self._waiting else None
-
-    def host_died(self, index: int, attempt: int, worker: str) -> Done | None:
-        """Queue the task again, first in line; or its final outcome if it has had its chances."""
-        if attempt < MAX_ATTEMPTS:
-            self._waiting.appendleft((index, attempt + 1))
-            return None
-        reason = f"its host died at each of {MAX_ATTEMPTS} attempts"
-        return Done(index, Outcome("worker_died", reason=reason), worker, attempt)
-
-
-def package_path() -> str:
-    """A PYTHONPATH with which another process finds this package."""
-    root = str(Path(__file__).resolve().parents[2])
-    given = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    with contextlib.suppress(ValueError):
-        given.remove(root)
-    return os.pathsep.join([root, *given])
-
-
-def python_version() -> str:
-    """Of this process; Ray needs the same on every host."""
-    return ".".join(map(str, sys.version_info[:3]))

@@ -10,9 +10,10 @@ from types import SimpleNamespace
 import pytest
 import toolchain_kernels as kernels
 
-from mxfp4lab.gfx950 import compile_many, compile_plan, launch_job, plan_hash
-from mxfp4lab.gfx950.toolchain.worker import NotPortableError, encode_job
+from mxfp4lab.gfx950 import compile_plan, launch_job, plan_hash
 from mxfp4lab.plan import Buffer, Ref, TritonLaunch
+from mxfp4lab.workers import compile_many
+from mxfp4lab.workers.compiling import NotPortableError, encode_job
 
 USER_KERNELS = """
 import os, sys, time
@@ -94,7 +95,7 @@ def test_kernels_of_a_users_file_are_found_by_path(tmp_path):
     "in_worker, kind, words",
     [
         ("print('LLVM ERROR: out of registers', file=sys.stderr, flush=True); os.abort()", "crash", "out of registers"),
-        ("sys.exit(7)", "crash", "exit 7"),
+        ("sys.exit(7)", "crash", "code 7"),
         ("time.sleep(60)", "timeout", "over 6"),
     ],
 )
@@ -114,7 +115,7 @@ def test_a_kernel_from_a_notebook_cell_is_compiled_here():
     space = {"__name__": "__main__"}
     exec(compile(source, name, "exec"), space)
     with pytest.raises(NotPortableError):
-        encode_job(launch_job(plan(64, fn=space["copy"]).launches[0], plan(64).buffers, "gfx950"), True)
+        encode_job(launch_job(plan(64, fn=space["copy"]).launches[0], plan(64).buffers, "gfx950"))
     (result,) = compile_many([plan(64, fn=space["copy"])])
     assert result.error is None and result.compiled.kernels[0].mix["vmem"] >= 2
 
@@ -124,8 +125,8 @@ def test_workers_do_not_need_a_guarded_main(tmp_path):
     folders = [os.path.dirname(__file__), os.path.dirname(os.path.dirname(__file__))]
     script.write_text(
         f"import sys; sys.path[:0] = {folders}\n"
-        "from test_toolchain_parallel import plan, outcome\n"
-        "from mxfp4lab.gfx950 import compile_many\n"
+        "from test_compile_many import plan, outcome\n"
+        "from mxfp4lab.workers import compile_many\n"
         "print(outcome(compile_many([plan(64), plan(128)], workers=2)))\n"
     )
     run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, cwd=tmp_path)

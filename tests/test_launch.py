@@ -1,0 +1,67 @@
+"""Launches: what overlaps shares memory, what does not fit a workgroup is refused, nothing is left behind."""
+
+import numpy as np
+import pytest
+import torch
+from gfx950_machine import kernel
+
+from mxfp4lab.gfx950 import Memory, OutOfBounds, Pointer, launch, run
+
+COPY_PLUS_ONE = (
+    "\ts_load_dwordx4 s[4:7], s[0:1], 0x0\n\tv_lshlrev_b32_e32 v1, 2, v0\n\tglobal_load_dword v2, v1, s[4:5]\n"
+    "\ts_waitcnt vmcnt(0)\n\tv_add_u32_e32 v2, 1, v2\n\tglobal_store_dword v1, v2, s[6:7]"
+)
+
+
+def shifted(base):
+    """Views of 64 elements, the second 4 further on."""
+    return base[:64], base[4:68]
+
+
+@pytest.mark.parametrize("make", [np.arange, torch.arange], ids=["numpy", "torch"])
+def test_views_that_overlap_share_memory(make):
+    base = make(72, dtype=torch.int32 if make is torch.arange else np.int32)
+    run(kernel(COPY_PLUS_ONE), (1,), *shifted(base))
+    assert base.tolist() == [0, 1, 2, 3, *range(1, 65), 68, 69, 70, 71]
+
+
+def test_views_that_share_no_byte_keep_their_own_bounds():
+    base = torch.arange(128, dtype=torch.int32)
+    with pytest.raises(OutOfBounds, match="byte 240"):
+        run(kernel(COPY_PLUS_ONE), (1,), base[:60], base[60:124])
+
+
+def test_a_transposed_view_reaches_its_whole_storage_with_what_overlaps_it():
+    base = torch.zeros(64, 2, dtype=torch.int32)
+    run(kernel(COPY_PLUS_ONE), (1,), base.T, base.view(-1)[64:])
+    assert (base.view(-1)[:64] == 0).all() and (base.view(-1)[64:] == 1).all()
+
+
+def test_what_may_only_be_read_is_read_and_kept():
+    frozen, out = np.arange(64, dtype=np.int32), np.zeros(64, np.int32)
+    frozen.flags.writeable = False
+    run(kernel(COPY_PLUS_ONE), (1,), frozen, out)
+    assert (out == frozen + 1).all()
+    run(kernel(COPY_PLUS_ONE), (1,), out, frozen)
+    assert frozen.tolist() == list(range(64))
+
+
+def test_a_tuple_is_laid_flat():
+    x, y = np.arange(64, dtype=np.int32), np.zeros(64, np.int32)
+    run(kernel(COPY_PLUS_ONE), (1,), ((x,), y))
+    assert (y == x + 1).all()
+
+
+def test_launches_leave_nothing_in_memory():
+    memory, k = Memory(), kernel(COPY_PLUS_ONE)
+    x = memory.add("x", np.zeros(256, np.uint8))
+    for _ in range(1000):
+        launch(k, (1,), [Pointer(x.base)] * 2, memory)
+    assert memory.buffers == [x] and (x.bytes.view(np.int32) == 1000).all()
+
+
+@pytest.mark.parametrize("threads", [2048, 4096, 1025, 0])
+def test_more_threads_than_a_workgroup_holds_are_refused(threads):
+    k = kernel("\ts_nop 0", threads=threads)
+    with pytest.raises(ValueError, match=f"block: {threads} work-items of k; allowed: a multiple of 64 up to 1024"):
+        run(k, (1,), np.zeros(4), np.zeros(4))
