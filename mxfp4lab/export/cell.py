@@ -44,10 +44,15 @@ def submission_from_cell(cell: str, path: str | Path | None, earlier: Sequence[s
     for node in imports:
         for alias in node.names:
             _add(closure, source, alias.asname or alias.name.split(".")[0], node.lineno, alias.name)
-    own = set(source.bindings)
     for name, line in free_names(cell).items():
-        if name not in own:
+        if name not in source.bindings:
             _add(closure, closure.cells, name, line)
+    for name, node in source.bindings.items():
+        if not isinstance(node, IMPORTS):
+            try:
+                closure.claim(name, "the cell")
+            except NotCopied as problem:
+                raise CellError(f"cell line {node.lineno}: {problem}: call yours differently") from None
     text = _joined(source, imports, closure)
     refused = [finding for finding in lint_source(text) if finding.severity == "error"]
     if refused:

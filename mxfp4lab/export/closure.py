@@ -134,7 +134,7 @@ class Closure:
             raise NotCopied("its value changes in an earlier cell")
         if own and before is not None and node.lineno > before:
             raise NotCopied("it was bound anew after it was read")
-        self._claim(name, source.name or "the notebook")
+        self.claim(name, source.name or "the notebook")
         key = (source.name, node.lineno)
         if (key, before) in self._seen:
             return
@@ -157,7 +157,7 @@ class Closure:
         if isinstance(node, ast.Import):
             if alias.name.split(".")[0] == LAB:
                 raise NotCopied(f"write `from {alias.name} import NAME`, so that the definition can be copied")
-            self._claim(bound, alias.name if alias.asname else bound)
+            self.claim(bound, alias.name if alias.asname else bound)
             self.imports[bound] = ast.unparse(ast.Import([alias]))
             return
         origin = node.module or ""
@@ -165,7 +165,7 @@ class Closure:
             parts = source.package.split(".")
             origin = ".".join(filter(None, [*parts[: len(parts) - node.level + 1], node.module]))
         if origin.split(".")[0] != LAB:
-            self._claim(bound, f"{origin}.{alias.name}")
+            self.claim(bound, f"{origin}.{alias.name}")
             self.imports[bound] = ast.unparse(ast.ImportFrom(origin, [alias], 0))
             return
         module = lab_source(origin)
@@ -173,10 +173,11 @@ class Closure:
             raise NotCopied(f"it is a module of the lab: write `from {origin}.{alias.name} import NAME`")
         self.add(module, alias.name)
         if bound != alias.name and (module.name, -node.lineno) not in self._parts:
-            self._claim(bound, f"{origin}.{alias.name}")
+            self.claim(bound, f"{origin}.{alias.name}")
             self._parts[module.name, -node.lineno] = f"{bound} = {alias.name}"
 
-    def _claim(self, name: str, meaning: str) -> None:
+    def claim(self, name: str, meaning: str) -> None:
+        """Say what a name stands for in the file; refused if it stands for something else already."""
         before = self._meaning.setdefault(name, meaning)
         if before != meaning:
             raise NotCopied(f"{name} would mean two things in one file, that of {before} and that of {meaning}")
@@ -240,13 +241,17 @@ def bound_by(node: ast.stmt) -> set[str]:
     return set()
 
 
-def read_at_once(node: ast.stmt) -> Iterator[str]:
+def read_at_once(node: ast.AST) -> Iterator[str]:
     """Names that a statement reads when it runs, not only when what it defines is called."""
-    parts: list[ast.AST] = [node]
+    parts: list[ast.AST] = list(ast.iter_child_nodes(node))
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         parts = [*node.decorator_list, *node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)]
+    elif isinstance(node, ast.Lambda):
+        parts = [*node.args.defaults]
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        yield node.id
     for part in parts:
-        yield from (n.id for n in ast.walk(part) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
+        yield from read_at_once(part)
 
 
 def free_names(text: str) -> dict[str, int]:

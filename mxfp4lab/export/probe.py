@@ -58,9 +58,8 @@ def write_probe(
     room = (MAX_CHARACTERS - HEADER_CHARACTERS) // LINE_CHARACTERS
     if count > room:
         raise ValueError(f"{count} configs in all: a report of {MAX_CHARACTERS} characters holds at most {room}")
-    if count * SECONDS_PER_CONFIG > seconds:
-        raise ValueError(f"{count} configs need about {count * SECONDS_PER_CONFIG} s, seconds={seconds}: ask for fewer, "
-                         f"or for up to {MAX_SECONDS} s")  # fmt: skip
+    if (needed := count * SECONDS_PER_CONFIG) > seconds:
+        raise ValueError(f"{count} configs need about {needed} s, seconds={seconds}: fewer, or up to {MAX_SECONDS} s")
     text = probe_text(plans, seconds)
     identity = probe_id(text)
     text = text.replace(f'"id": "{NO_ID}"', f'"id": "{identity}"')
