@@ -27,8 +27,7 @@ lab: setup ## open the workbook in JupyterLab
 	$(BIN)/jupyter lab notebooks $(if $(filter 0,$(shell id -u)),--allow-root)
 
 tune: setup ## search one shape and export a verified submission: make tune SHAPE=64,7168,2048
-	@mkdir -p outputs
-	$(BIN)/papermill notebooks/04_tune.ipynb outputs/04_tune.ipynb -p shape "$(SHAPE)" --no-progress-bar --log-output
+	@$(BIN)/python -m mxfp4lab tune --notebook --shape "$(SHAPE)"
 
 test: setup ## the suite that must pass on a laptop (under 12 minutes on 2 cores)
 	$(PYTEST) -n 2 --dist worksteal

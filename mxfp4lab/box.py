@@ -30,9 +30,9 @@ from mxfp4lab.config import GemmConfig, runs_on
 from mxfp4lab.gpu.executors import COMPARE, COMPARE_TIMEOUT_S, MEASURE
 from mxfp4lab.paths import REPO_ROOT
 from mxfp4lab.plan import VARIANTS, default_config
-from mxfp4lab.records import Status, Trial
+from mxfp4lab.records import Evidence, Status, Trial
 from mxfp4lab.shapes import BENCHMARK_SHAPES, TASK_SHAPES, TEST_SHAPES, Shape, parse_shape, task_seed
-from mxfp4lab.tune.sweep import SweepResult, sweep
+from mxfp4lab.tune import TuneResult, tune_shapes
 from mxfp4lab.workers.pools import Pool, Task, open_pool
 
 KEPT_PER_VARIANT, KEPT_FAILURES = 5, 12
@@ -125,33 +125,34 @@ def slug(device: str) -> str:
     return words[0] if words else re.sub(r"\W+", "-", device.lower()).strip("-")
 
 
-def search(pool: Pool, budget: int, own_budget: int, out: Path) -> list[SweepResult]:
-    """Sweep the portable variants together, and those written for this target alone with a budget of their own."""
+def search(pool: Pool, budget: int, own_budget: int, out: Path) -> list[TuneResult]:
+    """Search the portable variants together, and those written for this target alone with a budget of their own."""
+    from mxfp4lab.notebook import Progress
+
     other = "gfx950" if pool.arch != "gfx950" else "sm_90"
     here = [name for name in VARIANTS if runs_on(name, pool.arch)]
     portable = tuple(name for name in here if runs_on(name, other) and name != "hybrid")
     own = tuple(name for name in here if not runs_on(name, other))
-    done = []
+    done: list[TuneResult] = []
     for names, size in ((portable, budget), (own, own_budget)):
         if names:
-            progress = _Progress(", ".join(names))
-            done.append(sweep(TASK_SHAPES, pool, variants=names, budget=size, finalists=4, out=out, progress=progress))
+            done += tune_shapes(TASK_SHAPES, variants=names, budget=size, verify=4, out=out, pool=pool,
+                                progress=Progress())  # fmt: skip
     return done
 
 
-def compare_best(pool: Pool, searched: Sequence[SweepResult]) -> dict[str, dict[str, Any]]:
+def compare_best(pool: Pool, searched: Sequence[TuneResult]) -> dict[str, dict[str, Any]]:
     """Per shape one interleaved run: the best of each variant, an empty kernel, and what is not ours."""
     entries: dict[Shape, list[dict[str, Any]]] = {}
     for result in searched:
-        for shape, state in result.shapes.items():
-            chosen: dict[str, Trial] = {}
-            if state.best is not None:  # the interleaved run of its sweep has chosen among its variant's
-                chosen[state.best.variant] = state.best
-            for trial in state.ranked():
-                chosen.setdefault(trial.variant, trial)
-            entries.setdefault(shape, []).extend(
-                {"variant": trial.variant, "config": dict(trial.config)} for trial in chosen.values()
-            )
+        chosen: dict[str, GemmConfig] = {}
+        if result.pick is not None:  # the interleaved run of its search has chosen among its variant's
+            chosen[result.pick.variant] = result.pick.config
+        for entry in result.ranked():
+            chosen.setdefault(entry.candidate.variant, entry.candidate.config)
+        entries.setdefault(result.shape, []).extend(
+            {"variant": variant, "config": config.to_dict()} for variant, config in chosen.items()
+        )
     return _compare(pool, entries)
 
 
@@ -247,18 +248,19 @@ def check_export(finals: dict[str, dict[str, Any]], arch: str) -> list[dict[str,
     return rows
 
 
-def keep(folder: Path, searched: Sequence[SweepResult], finals: dict[str, Any], checks: dict[str, Any]) -> None:
+def keep(folder: Path, searched: Sequence[TuneResult], finals: dict[str, Any], checks: dict[str, Any]) -> None:
     """Write what the repository keeps: small, and enough for a reader without a GPU."""
     folder.mkdir(parents=True, exist_ok=True)
     rows: list[Trial] = []
     for result in searched:
-        for state in result.shapes.values():
-            kept: dict[str, int] = {}
-            for trial in state.ranked():
-                kept[trial.variant] = kept.get(trial.variant, 0) + 1
-                if kept[trial.variant] <= KEPT_PER_VARIANT:
-                    rows.append(trial)
-            rows += [trial for trial in state.trials if trial.status is not Status.ok][: KEPT_FAILURES // 6]
+        looks = [row for entry in result.entries for row in entry.trials if row.regime == "leaderboard"]
+        kept: dict[str, int] = {}
+        for trial in sorted(looks, key=lambda row: row.latency_us or math.inf):
+            kept[trial.variant] = kept.get(trial.variant, 0) + 1
+            if trial.status is Status.ok and kept[trial.variant] <= KEPT_PER_VARIANT:
+                rows.append(trial)
+        failed = [entry.trials[-1] for entry in result.entries if entry.status is not Status.ok]
+        rows += [trial for trial in failed if trial.evidence is Evidence.measured][: KEPT_FAILURES // 6]
     text = "".join(trial.to_line() for trial in rows)
     for name, content in (
         ("trials.jsonl", text), ("finals.json", json.dumps(finals, indent=1) + "\n"),
@@ -309,20 +311,6 @@ class _Clock:
         now = time.monotonic()
         print(f"{what}: {now - self._last:.0f} s ({now - self._began:.0f} s in all)", flush=True)
         self._last = now
-
-
-class _Progress:
-    """A line every few seconds."""
-
-    def __init__(self, name: str, every_s: float = 10.0) -> None:
-        self._name, self._every, self._last = name, every_s, 0.0
-
-    def __call__(self, done: int, total: int, trial: Trial) -> None:
-        now = time.monotonic()
-        if done == total or now - self._last > self._every:
-            self._last = now
-            took = "" if trial.latency_us is None else f"{trial.latency_us:.2f} us"
-            print(f"{done}/{total} {trial.shape} {trial.variant} {trial.status} {took}", flush=True)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,11 @@ class Grid:
 class Shown:
     """Mixin: `title` and `lines` say what a person sees; a notebook shows a card, a terminal the same as text."""
 
-    title: str = ""
+    title: str
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._repr_pretty_ = Shown._repr_pretty_  # IPython would take the __repr__ of a dataclass before a base's
 
     def lines(self) -> Iterable[tuple[str, Any] | Grid | str]:
         """(name, value) for a fact, a `Grid` for a table, text for a sentence; a value may be a `badge`."""
@@ -122,9 +126,9 @@ def card(title: str, body: str) -> Html:
 
 def facts(pairs: Pairs) -> Html:
     """Name and value, a line each, as HTML; a value that is an `Html` is taken as it is."""
-    name_style = "text-align:left;padding:1px 14px 1px 0;vertical-align:top;opacity:.75;white-space:nowrap"
+    name_style = "text-align:left;padding:1px 14px 1px 0;vertical-align:top;opacity:.8;white-space:nowrap"
     rows = "".join(
-        f'<tr style="{_CLEAR}"><td style="{name_style}">{escape(name)}</td>'
+        f'<tr style="{_CLEAR}"><td style="{name_style}">{_cell(name)}</td>'
         f'<td style="text-align:left;padding:1px 0;max-width:900px">{_cell(value)}</td></tr>'
         for name, value in _items(pairs)
     )
@@ -161,8 +165,9 @@ def text_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 def text_facts(title: str, pairs: Pairs) -> str:
     """Title, then name and value a line each."""
     items = _items(pairs)
-    width = max((len(name) for name, _ in items), default=0)
-    return "\n".join([*filter(None, [title]), *(f"  {name:<{width}}  {_text(value)}" for name, value in items)])
+    width = max((len(_text(name)) for name, _ in items), default=0)
+    lines = (f"  {_text(name):<{width}}  {_text(value)}" for name, value in items)
+    return "\n".join([*filter(None, [title]), *lines])
 
 
 def details(summary: str, body: str, *, opened: bool = False) -> Html:

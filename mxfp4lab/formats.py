@@ -9,6 +9,8 @@ elements are encoded by comparing float bits as integers and scales come from ex
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 BLOCK = 32
@@ -19,6 +21,7 @@ E8M0_NAN = 255
 SCALE_MODES = ("even", "floor", "round_up", "ceil")
 ROUNDINGS = ("even", "half_away")
 NONFINITE = ("raise", "saturate")
+FP32_BITS = 24  # significand of an fp32 accumulator
 
 _EXACT_INPUTS = (torch.float32, torch.bfloat16, torch.float16)
 _CHUNK = 1 << 20  # elements handled at once on a CPU: the temporaries of one chunk stay in its caches
@@ -115,27 +118,6 @@ def decode_e8m0(scale: torch.Tensor) -> torch.Tensor:
     return bits.to(torch.int32).view(torch.float32)
 
 
-def encode_e8m0(x: torch.Tensor) -> torch.Tensor:
-    """The byte of each exact power of two 2^-127..2^127; NaN gives 255.
-
-    Anything else is refused: which power stands for a value in between is the quantizer's choice (`scale_mode`),
-    and libraries disagree on what 0.0 means here (255 in ml_dtypes, 0 in torch).
-
-    Args:
-        x: any shape, float32, bfloat16 or float16.
-
-    Raises:
-        ValueError: naming the first value that is not a power of two in range.
-    """
-    bits = _float_bits(x)
-    field, mantissa = (bits >> 23) & 0xFF, bits & 0x7FFFFF
-    nan = x.isnan()
-    ok = nan | ((bits >= 0) & (mantissa == 0) & (field > 0) & (field < 255)) | (bits == 0x00400000)
-    if not bool(ok.all()):
-        raise ValueError(f"x holds {x[~ok].flatten()[0].item()!r}; e8m0 holds powers of two 2^-127..2^127 and NaN")
-    return torch.where(nan, E8M0_NAN, field).to(torch.uint8)
-
-
 def block_exponent(amax: torch.Tensor, scale_mode: str = "even") -> torch.Tensor:
     """The shared exponent `e` of blocks whose largest magnitudes are `amax`: each block is stored as `x * 2^-e`.
 
@@ -146,7 +128,8 @@ def block_exponent(amax: torch.Tensor, scale_mode: str = "even") -> torch.Tensor
       round_up  ceil(log2(amax / 6))       no element saturates
       ceil      ceil(log2 amax) - 2
     clamped to [-127, 127]. amax = 0 gives -127. In mode "even" an amax >= 1.75 * 2^127 carries into the infinity
-    pattern; aiter's op then clamps to 127, not 126, and so does this.
+    pattern; aiter's op then clamps to 127, not 126, and so does this. (The op's nibbles there are zeros: it multiplies
+    by exp2(-127), a denormal that the hardware flushes. Here, as by the convert instruction, they are rounded.)
 
     Args:
         amax: any shape, float32, non-negative.
@@ -292,24 +275,31 @@ def cvt_scalef32_pk_fp4_f32(src0: torch.Tensor, src1: torch.Tensor, scale: torch
     return low | (high << 4)
 
 
-def cvt_scalef32_pk_fp4_bf16(src0: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    """Model of gfx950 `v_cvt_scalef32_pk_fp4_bf16`: one byte from the two bf16 halves of a dword, low half first.
+def sum_bits(a_q: torch.Tensor, a_scale: torch.Tensor, b_q: torch.Tensor, b_scale: torch.Tensor) -> float:
+    """Bits that the sums of `C = A @ B.T` need over their common granularity.
+
+    `log2(max_ij sum_k |a_ik b_jk|) - g_A - g_B`, where every element of A is a multiple of 2^g_A and of B of 2^g_B.
+    Every partial sum, in whatever order, is a multiple of 2^(g_A + g_B) and no larger than that maximum: where the
+    result is at most `FP32_BITS`, fp32 represents all of them, no addition rounds, and no order changes a bit of C.
 
     Args:
-        src0: int32 dwords; bits 15:0 become the low nibble.
-        scale: float32, as in `cvt_scalef32_pk_fp4_f32`.
+        a_q: [M, K // 2] uint8, a_scale: [M, >= K / 32] uint8; b_q: [N, K // 2] uint8, b_scale: [N, >= K / 32] uint8.
 
     Returns:
-        uint8 of the broadcast shape.
-
-    Raises:
-        ValueError: if `src0` is not int32 or `scale` not float32.
+        The bits; 0.0 where A or B is zero.
     """
-    if src0.dtype != torch.int32:
-        raise ValueError(f"src0 has dtype {src0.dtype}; pass int32 dwords of two bf16 (bf16 pairs: x.view(int32))")
-    low = (src0 << 16).view(torch.float32)
-    high = (src0 & -65536).view(torch.float32)
-    return cvt_scalef32_pk_fp4_f32(low, high, scale)
+    a = dequantize_mxfp4(a_q, a_scale, torch.float64).abs()
+    b = dequantize_mxfp4(b_q, b_scale, torch.float64).abs()
+    largest = float((a @ b.T).max())
+    return math.log2(largest) - _granularity(a) - _granularity(b) if largest else 0.0
+
+
+def _granularity(x: torch.Tensor) -> int:
+    """The largest g such that every element of x (float64, not all zero) is an integer multiple of 2^g."""
+    bits = x[x > 0].view(torch.int64)
+    mantissa = (bits & ((1 << 52) - 1)) | (1 << 52)
+    lowest = torch.log2((mantissa & -mantissa).double()).long()
+    return int(((bits >> 52) - 1075 + lowest).min())
 
 
 def _require_uint8(name: str, tensor: torch.Tensor) -> None:

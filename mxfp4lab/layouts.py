@@ -6,7 +6,8 @@ rows and 8 columns, so that one dword holds what one lane of a 32-row MFMA tile 
 Weight shuffle (aiter `shuffle_weight`, layout (16, 16)): packed FP4 bytes [N, K / 2] in tiles of 16 rows by 16
 bytes, so that 16 lanes read 16 consecutive 16-byte pieces.
 
-The three forms of each map are equal; the closed forms take Python integers, numpy arrays and torch tensors alike.
+The three forms of each map are equal; the closed forms take Python integers, numpy arrays and torch tensors alike,
+and every function refuses what it cannot map with a `ValueError` that names it.
 """
 
 from __future__ import annotations
@@ -14,44 +15,18 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-SCALE_ROW_PAD = 256
-SCALE_COL_PAD = 8
+SCALE_ROW_PAD, SCALE_COL_PAD = 256, 8
 SCALE_TILE_ROWS = 32
 WEIGHT_TILE_ROWS = 16
 WEIGHT_TILE_BYTES = 32  # two 16-byte pieces: 64 elements of K
 
 
 def padded_scale_shape(rows: int, cols: int) -> tuple[int, int]:
-    """`(rows, cols)` rounded up to multiples of 256 and 8: the shape of the shuffled scales.
-
-    Raises:
-        ValueError: if either is not positive.
-    """
+    """`(rows, cols)` rounded up to multiples of 256 and 8: the shape of the shuffled scales."""
     for name, value in (("rows", rows), ("cols", cols)):
         if value < 1:
             raise ValueError(f"{name}={value} must be at least 1")
     return -(-rows // SCALE_ROW_PAD) * SCALE_ROW_PAD, -(-cols // SCALE_COL_PAD) * SCALE_COL_PAD
-
-
-def _check_indices(**indices: object) -> None:
-    """Integers from 0, arrays or tensors of integers: anything else would give an offset all the same."""
-    for name, value in indices.items():
-        if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-            if value < 0:
-                raise ValueError(f"{name}={value} must be at least 0")
-        elif isinstance(value, np.ndarray):
-            if value.dtype.kind not in "iu":
-                raise ValueError(f"{name} is an array of {value.dtype}; it must hold integers")
-        elif not isinstance(value, torch.Tensor) or value.is_floating_point() or value.is_complex():
-            raise ValueError(f"{name}={value!r} must be an integer, or an array or a tensor of integers")
-
-
-def _check_padded_cols(padded_cols: int) -> None:
-    if padded_cols < SCALE_COL_PAD or padded_cols % SCALE_COL_PAD:
-        raise ValueError(
-            f"padded_cols={padded_cols} must be a positive multiple of {SCALE_COL_PAD}: the row-group stride counts "
-            "the padded columns (K / 32 rounded up), not K / 32"
-        )
 
 
 def e8m0_offset(row, col, padded_cols: int):
@@ -65,12 +40,8 @@ def e8m0_offset(row, col, padded_cols: int):
 
     Returns:
         The offset(s), of the type that `row` and `col` broadcast to.
-
-    Raises:
-        ValueError: if `padded_cols` is not a positive multiple of 8.
     """
-    _check_padded_cols(padded_cols)
-    _check_indices(row=row, col=col)
+    _check(padded_cols=padded_cols, row=row, col=col)
     return (
         (row // 32) * (32 * padded_cols)
         + (col // 8) * 256
@@ -82,13 +53,8 @@ def e8m0_offset(row, col, padded_cols: int):
 
 
 def e8m0_position(offset, padded_cols: int):
-    """The inverse of `e8m0_offset`: which (row, col) sits at a flat byte offset.
-
-    Raises:
-        ValueError: if `padded_cols` is not a positive multiple of 8.
-    """
-    _check_padded_cols(padded_cols)
-    _check_indices(offset=offset)
+    """The inverse of `e8m0_offset`: which (row, col) sits at a flat byte offset."""
+    _check(padded_cols=padded_cols, offset=offset)
     group, rest = offset // (32 * padded_cols), offset % (32 * padded_cols)
     row = group * 32 + (rest % 2) * 16 + (rest // 4) % 16
     col = (rest // 256) * 8 + ((rest // 2) % 2) * 4 + (rest // 64) % 4
@@ -96,7 +62,7 @@ def e8m0_position(offset, padded_cols: int):
 
 
 def e8m0_shuffle(scale: torch.Tensor, pad_value: int = 0) -> torch.Tensor:
-    """Pad to multiples of (256, 8) and shuffle.
+    """Pad to multiples of (256, 8) and shuffle: `view(m/32, 2, 16, n/8, 2, 4).permute(0, 3, 5, 2, 4, 1)`.
 
     aiter leaves its padding uninitialised. Here it is defined: byte 0 by default, which decodes to 2^-127, so that
     a padded column multiplies its (zero) elements by the smallest scale there is and contributes nothing.
@@ -108,11 +74,8 @@ def e8m0_shuffle(scale: torch.Tensor, pad_value: int = 0) -> torch.Tensor:
     Returns:
         [ceil256(rows), ceil8(K / 32)] uint8, contiguous; flat position `e8m0_offset(r, c, ceil8(K / 32))` holds
         scale (r, c).
-
-    Raises:
-        ValueError: if `scale` is not 2-d uint8 or `pad_value` is not a byte.
     """
-    _require_2d_uint8("scale", scale)
+    _check_bytes("scale", scale)
     if not 0 <= pad_value <= 255:
         raise ValueError(f"pad_value={pad_value} must be a byte, 0..255")
     rows, cols = scale.shape
@@ -123,19 +86,8 @@ def e8m0_shuffle(scale: torch.Tensor, pad_value: int = 0) -> torch.Tensor:
 
 
 def e8m0_unshuffle(shuffled: torch.Tensor, rows: int | None = None, cols: int | None = None) -> torch.Tensor:
-    """Undo `e8m0_shuffle`.
-
-    Args:
-        shuffled: [multiple of 32, multiple of 8] uint8.
-        rows, cols: how much of the padded result to keep; None keeps all.
-
-    Returns:
-        [rows, cols] uint8.
-
-    Raises:
-        ValueError: if the shape is not padded, or `rows`/`cols` exceed it.
-    """
-    _require_2d_uint8("shuffled", shuffled)
+    """Undo `e8m0_shuffle` of a [multiple of 32, multiple of 8] tensor; `rows`, `cols` say how much to keep (all)."""
+    _check_bytes("shuffled", shuffled)
     m, n = shuffled.shape
     if m % SCALE_TILE_ROWS or n % SCALE_COL_PAD or not m or not n:
         raise ValueError(f"shuffled has shape {(m, n)}; it must be multiples of ({SCALE_TILE_ROWS}, {SCALE_COL_PAD})")
@@ -146,78 +98,69 @@ def e8m0_unshuffle(shuffled: torch.Tensor, rows: int | None = None, cols: int | 
     return plain[:rows, :cols].contiguous()
 
 
-def _check_weight_bytes(k_bytes: int) -> None:
-    if k_bytes < WEIGHT_TILE_BYTES or k_bytes % WEIGHT_TILE_BYTES:
-        raise ValueError(f"k_bytes={k_bytes} (K / 2) must be a positive multiple of {WEIGHT_TILE_BYTES}")
-
-
 def weight_offset(row, byte_col, k_bytes: int):
     """Flat byte offset of packed byte (row, byte_col) of B after the (16, 16) shuffle.
 
-    `(r/16)*16*kb + (c/32)*512 + ((c/16)%2)*256 + (r%16)*16 + c%16` with kb = `k_bytes` = K / 2. Since 32 bytes of a
-    column tile hold 512 bytes of a row tile, the middle terms are simply `(c/16)*256`.
-
-    Args:
-        row, byte_col: integers, arrays or tensors that broadcast.
-        k_bytes: bytes per row, a multiple of 32.
-
-    Raises:
-        ValueError: if `k_bytes` is not a positive multiple of 32.
+    `(r/16)*16*kb + (c/16)*256 + (r%16)*16 + c%16` with kb = `k_bytes` = K / 2, a multiple of 32.
     """
-    _check_weight_bytes(k_bytes)
-    _check_indices(row=row, byte_col=byte_col)
+    _check(k_bytes=k_bytes, row=row, byte_col=byte_col)
     return (row // 16) * (16 * k_bytes) + (byte_col // 16) * 256 + (row % 16) * 16 + byte_col % 16
 
 
 def weight_position(offset, k_bytes: int):
-    """The inverse of `weight_offset`: which (row, byte_col) sits at a flat byte offset.
-
-    Raises:
-        ValueError: if `k_bytes` is not a positive multiple of 32.
-    """
-    _check_weight_bytes(k_bytes)
-    _check_indices(offset=offset)
+    """The inverse of `weight_offset`: which (row, byte_col) sits at a flat byte offset."""
+    _check(k_bytes=k_bytes, offset=offset)
     group, rest = offset // (16 * k_bytes), offset % (16 * k_bytes)
     return group * 16 + (rest // 16) % 16, (rest // 256) * 16 + rest % 16
 
 
 def shuffle_weight(b_q: torch.Tensor) -> torch.Tensor:
-    """The (16, 16) tile shuffle of packed FP4 weights.
-
-    `view(N/16, 16, K/64, 2, 16).permute(0, 2, 3, 1, 4)` on bytes.
+    """The (16, 16) tile shuffle of packed FP4 weights: `view(N/16, 16, K/64, 2, 16).permute(0, 2, 3, 1, 4)`.
 
     Args:
         b_q: [N, K // 2] uint8, N a multiple of 16, K of 64.
 
     Returns:
         [N, K // 2] uint8, contiguous.
-
-    Raises:
-        ValueError: naming the dimension that does not divide.
     """
-    n, k_bytes = _check_weight("b_q", b_q)
+    n, k_bytes = _weight_shape("b_q", b_q)
     return b_q.reshape(n // 16, 16, k_bytes // 32, 2, 16).permute(0, 2, 3, 1, 4).reshape(n, k_bytes)
 
 
 def unshuffle_weight(b_shuffle: torch.Tensor) -> torch.Tensor:
-    """Undo `shuffle_weight`: [N, K // 2] uint8 to [N, K // 2] uint8.
-
-    Raises:
-        ValueError: naming the dimension that does not divide.
-    """
-    n, k_bytes = _check_weight("b_shuffle", b_shuffle)
+    """Undo `shuffle_weight`: [N, K // 2] uint8 to [N, K // 2] uint8."""
+    n, k_bytes = _weight_shape("b_shuffle", b_shuffle)
     return b_shuffle.reshape(n // 16, k_bytes // 32, 2, 16, 16).permute(0, 3, 1, 2, 4).reshape(n, k_bytes)
 
 
-def _check_weight(name: str, tensor: torch.Tensor) -> tuple[int, int]:
-    _require_2d_uint8(name, tensor)
+def _weight_shape(name: str, tensor: torch.Tensor) -> tuple[int, int]:
+    _check_bytes(name, tensor)
     n, k_bytes = tensor.shape
     if n < WEIGHT_TILE_ROWS or n % WEIGHT_TILE_ROWS:
         raise ValueError(f"{name} has {n} rows; N must be a positive multiple of {WEIGHT_TILE_ROWS}")
-    _check_weight_bytes(k_bytes)
+    _check(k_bytes=k_bytes)
     return n, k_bytes
 
 
-def _require_2d_uint8(name: str, tensor: torch.Tensor) -> None:
+def _check(**values: object) -> None:
+    """The size by its multiple; indices: integers from 0, or arrays or tensors of integers."""
+    for name, value in values.items():
+        if name in ("padded_cols", "k_bytes"):
+            multiple = SCALE_COL_PAD if name == "padded_cols" else WEIGHT_TILE_BYTES
+            what = "padded_cols" if name == "padded_cols" else "k_bytes (K / 2)"
+            if value < multiple or value % multiple:  # type: ignore[operator]
+                why = "; the row-group stride counts padded columns, not K / 32" if name == "padded_cols" else ""
+                raise ValueError(f"{what}={value} must be a positive multiple of {multiple}{why}")
+        elif isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+            if value < 0:
+                raise ValueError(f"{name}={value} must be at least 0")
+        elif isinstance(value, np.ndarray):
+            if value.dtype.kind not in "iu":
+                raise ValueError(f"{name} is an array of {value.dtype}; it must hold integers")
+        elif not isinstance(value, torch.Tensor) or value.is_floating_point() or value.is_complex():
+            raise ValueError(f"{name}={value!r} must be an integer, or an array or a tensor of integers")
+
+
+def _check_bytes(name: str, tensor: torch.Tensor) -> None:
     if tensor.dtype != torch.uint8 or tensor.dim() != 2:
         raise ValueError(f"{name} is {tensor.dtype} with shape {tuple(tensor.shape)}; it must be 2-d uint8")

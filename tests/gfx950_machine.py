@@ -8,8 +8,9 @@ import numpy as np
 
 from mxfp4lab.gfx950 import Memory, RunResult, parse_amdgcn, run
 from mxfp4lab.gfx950.machine.decode import build_step
+from mxfp4lab.gfx950.machine.errors import UnwaitedData
+from mxfp4lab.gfx950.machine.operands import Decoder
 from mxfp4lab.gfx950.machine.state import Chunk, Group, unpack_mask
-from mxfp4lab.gfx950.machine.vector import Decoder
 
 SKELETON = """\t.text
 k:
@@ -46,9 +47,17 @@ def kernel(body: str, *, pointers: int = 2, threads: int = 64, lds: int = 0, scr
     return SimpleNamespace(program=program, descriptor=descriptor)
 
 
-def launch(body: str, *arrays: np.ndarray, grid: int = 1, threads: int = 64, lds: int = 0, **options) -> RunResult:
-    """Run a kernel of the given instructions on the arrays."""
-    return run(kernel(body, pointers=len(arrays), threads=threads, lds=lds), (grid,), *arrays, **options)
+def launch(
+    body: str, *arrays: np.ndarray, grid: int = 1, threads: int = 64, lds: int = 0, waits: bool = False, **options
+) -> RunResult:
+    """Run a kernel of the given instructions on the arrays.
+
+    Most bodies leave out the waits that they do not test: findings about them are dropped unless `waits` asks for them.
+    """
+    result = run(kernel(body, pointers=len(arrays), threads=threads, lds=lds), (grid,), *arrays, **options)
+    if not waits:
+        result.findings = [finding for finding in result.findings if not isinstance(finding, UnwaitedData)]
+    return result
 
 
 class Machine:

@@ -31,7 +31,7 @@ from mxfp4lab.config import GemmConfig, config_errors
 from mxfp4lab.counters import read_counters
 from mxfp4lab.emulate import emulate_plan
 from mxfp4lab.export import export_submission, lint_source, read_picks
-from mxfp4lab.formats import decode_e2m1, decode_e8m0, dequantize_mxfp4, encode_e8m0, pack_fp4, quantize_mxfp4
+from mxfp4lab.formats import decode_e2m1, decode_e8m0, dequantize_mxfp4, pack_fp4, quantize_mxfp4
 from mxfp4lab.gfx950 import compile_kernel, compile_plan, load_code_object, parse_amdgcn, run
 from mxfp4lab.gfx950.toolchain import cache as compile_cache
 from mxfp4lab.kernels import quantize
@@ -40,7 +40,7 @@ from mxfp4lab.plan import build_plan
 from mxfp4lab.records import Counts, Trial, TrialLog, read_all_trials, read_trials, write_run_json
 from mxfp4lab.shapes import Shape, parse_shape
 from mxfp4lab.task import check_output, generate_input, input_dict, input_from, reference_gemm
-from mxfp4lab.tune import tune
+from mxfp4lab.tune import tune_shape
 from mxfp4lab.workers import compile_many
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -125,7 +125,6 @@ API: list[tuple[str, Callable[[], Any], str]] = [
     ("pack floats", lambda: pack_fp4(torch.zeros(2, 2)), "uint8"),
     ("decode floats as e2m1", lambda: decode_e2m1(torch.tensor([2.0])), "uint8"),
     ("decode floats as e8m0", lambda: decode_e8m0(torch.tensor([2.0])), "uint8"),
-    ("encode 3.0 as e8m0", lambda: encode_e8m0(torch.tensor([3.0])), "power"),
     ("shuffle with padding 300", lambda: e8m0_shuffle(U8, 300), "pad_value=300 must be a byte"),
     ("unshuffle more rows than there are",
      lambda: e8m0_unshuffle(torch.zeros(256, 8, dtype=torch.uint8), 1000, 8), "rows=1000"),
@@ -181,10 +180,10 @@ API: list[tuple[str, Callable[[], Any], str]] = [
     ("counts with NaN", lambda: Counts.from_dict(counts_dict(split_k=float("nan"))), "split_k: nan is not an integer"),
     ("counts with 3 for launches", lambda: Counts.from_dict(counts_dict(launches=3)), "3 is not a list"),
     ("a trial that is a list", lambda: Trial.from_dict([]), "list"),
-    ("tune with text for variants", lambda: tune(SHAPE, variants="hybrid"), "variants='hybrid'; allowed: a list"),
-    ("tune with 3 for variants", lambda: tune(SHAPE, variants=3), "variants=3; allowed: a list"),
-    ("tune with a billion workers", lambda: tune(SHAPE, workers=10**9), "workers=1000000000; allowed"),
-    ("tune with budget NaN", lambda: tune(SHAPE, budget=float("nan")), "budget=nan"),
+    ("tune with text for variants", lambda: tune_shape(SHAPE, variants="hybrid"), "variants='hybrid'; allowed: a list"),
+    ("tune with 3 for variants", lambda: tune_shape(SHAPE, variants=3), "variants=3; allowed: a list"),
+    ("tune with a billion workers", lambda: tune_shape(SHAPE, workers=10**9), "workers=1000000000; allowed"),
+    ("tune with budget NaN", lambda: tune_shape(SHAPE, budget=float("nan")), "budget=nan"),
     ("export a list", lambda: exported([1]), "picks: a pick is no object"),
     ("export the number 3", lambda: exported({TEXT: 3}), "3 is no (variant, config)"),
     ("export evidence that is no text", lambda: exported(PICK, evidence=3), "evidence=3"),

@@ -6,12 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from mxfp4lab import box
+from mxfp4lab import box, workers
 from mxfp4lab.config import runs_on
 from mxfp4lab.plan import VARIANTS
 from mxfp4lab.records import read_trials
 from mxfp4lab.shapes import TASK_SHAPES
-from mxfp4lab.tune import sweep as sweeping
 from mxfp4lab.workers.pools import Done
 from mxfp4lab.workers.process import Outcome
 
@@ -60,20 +59,22 @@ def test_a_device_s_records_have_a_folder_named_after_it(device, name):
 def searched(tmp_path, monkeypatch):
     monkeypatch.setattr(box, "TASK_SHAPES", TASK_SHAPES[:2])
     pool = FakeGpus()
+    kernel = SimpleNamespace(name="gemm", resources=None, mfma={}, num_warps=4, hazards=())
     # Kernels need not be compiled where nothing runs: every plan is "compiled" at once, to nothing.
-    compiled = SimpleNamespace(kernels=())
+    compiled = SimpleNamespace(kernels=(kernel,), plan=SimpleNamespace(arch="sm_90"))
 
-    def compile_many(plans):
+    def compile_many(plans, workers):
         return (SimpleNamespace(index=number, error=None, compiled=compiled) for number in range(len(plans)))
 
-    monkeypatch.setattr(sweeping, "compile_many", compile_many)
+    monkeypatch.setattr(workers, "compile_many", compile_many)
     return pool, box.search(pool, 10, 12, tmp_path)
 
 
 def test_the_portable_variants_and_the_target_s_own_are_searched_and_the_best_kept(searched, tmp_path):
     pool, results = searched
-    names = [{trial.variant for state in result.shapes.values() for trial in state.trials} for result in results]
-    assert names[1] == {"hopper"} and all(runs_on(name, "gfx950") for name in names[0]) and len(names[0]) > 3
+    assert [result.shape for result in results] == [*TASK_SHAPES[:2]] * 2
+    names = [{entry.candidate.variant for entry in result.entries} for result in results]
+    assert names[2] == {"hopper"} and all(runs_on(name, "gfx950") for name in names[0]) and len(names[0]) > 3
     finals = box.compare_best(pool, results)
     assert list(finals) == [str(shape) for shape in TASK_SHAPES[:2]]
     for said in finals.values():
@@ -85,7 +86,8 @@ def test_the_portable_variants_and_the_target_s_own_are_searched_and_the_best_ke
     for shape in TASK_SHAPES[:2]:
         mine = [trial for trial in kept if trial.shape == shape and trial.variant == "hopper"]
         assert 0 < len(mine) <= box.KEPT_PER_VARIANT
-        assert min(trial.latency_us for trial in mine) == results[1].shapes[shape].ranked()[0].latency_us
+        (own,) = [result for result in results[2:] if result.shape == shape]
+        assert min(trial.latency_us for trial in mine) == own.winner.latency_us
     assert json.loads((tmp_path / "kept" / "finals.json").read_text()) == finals
     text = box.report(finals, [], [])
     assert all(said["plans"][said["verdict"]["order"][0]]["variant"] in text for said in finals.values())

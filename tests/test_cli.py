@@ -6,12 +6,15 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mxfp4lab import cli
+from mxfp4lab.plan import build_plan
 
 ROOT = Path(__file__).resolve().parents[1]
 PLAN = ["--variant", "fused_preshuffled", "--shape", "4,2880,512"]
@@ -113,6 +116,19 @@ def test_emulate_gives_the_reference_bits(capfd) -> None:
     assert data["max_abs_err"] == 0.0 and data["evidence"] == "emulated" and data["seed"] == 4565
     assert data["lane_instructions"] > 1_000_000 and data["emulate_s"] > 0
     assert "latency_us" not in data and "us" not in " ".join(data)
+
+
+def test_emulate_checks_orders_too_and_a_finding_is_a_failure(capfd, monkeypatch) -> None:
+    code, data = run_json(capfd, "emulate", *PLAN, "--checks")
+    assert code == 0 and data["checks"] is True and data["findings"] == [] and data["bf16_identical_fraction"] == 1.0
+    plan = build_plan("fused_preshuffled", None, "4,2880,512")
+    short = next(buffer for buffer in plan.buffers if buffer.name == "c")
+    cut = replace(plan, buffers=tuple(replace(b, shape=(4, 2879)) if b is short else b for b in plan.buffers))
+    monkeypatch.setattr("mxfp4lab.cli.emulate.plan_from", lambda args: cut)
+    monkeypatch.setattr("mxfp4lab.task.check_output", lambda c, reference: SimpleNamespace(
+        passed=True, bf16_identical_fraction=1.0, max_abs_err=0.0, message=""))  # fmt: skip
+    code, data = run_json(capfd, "emulate", *PLAN, "--checks")
+    assert code == 1 and data["passed"] is False and "past its end" in data["findings"][0]
 
 
 def test_predict_says_that_it_is_modelled(capfd) -> None:

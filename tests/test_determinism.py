@@ -20,7 +20,7 @@ from mxfp4lab.plan import build_plan
 from mxfp4lab.records import find_trial_files, read_trials
 from mxfp4lab.shapes import Shape
 from mxfp4lab.task import generate_input, input_dict, reference_output
-from mxfp4lab.tune import tune
+from mxfp4lab.tune import tune_shape
 from mxfp4lab.workers import compile_many
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -120,7 +120,7 @@ def test_a_search_records_the_same_rows_with_one_worker_and_with_two(tmp_path: P
     shape, picks = Shape(8, 96, 512), []
     for workers in (1, 2):
         out = tmp_path / str(workers)
-        result = tune(shape, variants=["fused_rowmajor"], budget=3, backend="emulator", workers=workers,
+        result = tune_shape(shape, variants=["fused_rowmajor"], budget=3, backend="emulator", workers=workers,
                       verify=1, out=out)  # fmt: skip
         picks.append((result.pick.variant, result.pick.config, result.pick.predicted_us))
     assert picks[0] == picks[1]

@@ -7,6 +7,7 @@ import pytest
 
 from mxfp4lab.notebook.explorer import shuffle_explorer
 from mxfp4lab.notebook.findings import Findings
+from mxfp4lab.notebook.frames import FrameTable
 
 matplotlib.use("Agg")
 
@@ -21,7 +22,6 @@ def test_facts_verdicts_and_figures_end_in_one_file(tmp_path, capsys):
     fig, ax = plt.subplots()
     ax.plot([0, 1])
     find.figure(fig, "line", "A line.")
-    find.verdict_table()
     path = find.write()
     content = json.loads(path.read_text())
     assert content["facts"] == {"positions": 7}
@@ -45,14 +45,30 @@ def test_explorer_without_a_person_is_a_table():
     shown = shuffle_explorer(256, 56, 832, [(37, 5), (0, 0)], live=False)
     assert "1878" in repr(shown)
     assert "<table" in shown._repr_html_()
-    assert len(shown.rows) == 6
+    assert len(shown.rows) == 4
+    assert 'aria-label="scale (37, 5) in its tile: byte 86 of 256"' in shown._repr_html_()
+    assert "lane 21, byte 2" in repr(shown)
 
 
 def test_explorer_with_a_person_follows_both_inputs():
-    box = shuffle_explorer(256, 56, 832, live=True)
-    (row, col), offset, html = box.children[0].children, box.children[1], box.children[2]
+    box = shuffle_explorer(256, 56, 832, [(0, 0)], live=True)
+    (row, col, offset), html = box.children[0].children, box.children[1]
     row.value, col.value = 37, 5
     assert "1878" in html.value
     offset.value = 4321
     assert "who sits" in html.value
     assert "<td" in html.value
+
+
+def test_a_data_frame_shows_its_text_in_full_and_a_repeated_label_once() -> None:
+    import pandas as pd
+
+    said = "a sentence that pandas would cut off in the middle, since it shows fifty characters of a cell"
+    frame = pd.DataFrame(
+        [["s", "one", 1 / 3, said], ["s", "two", float("nan"), ""]], columns=["shape", "config", "us", "why"]
+    )
+    table = FrameTable(frame.set_index(["shape", "config"]), "modelled")
+    assert table.headers == ["shape", "config", "us", "why"]
+    assert table.rows == [["s", "one", "0.333", said], ["", "two", "", ""]]
+    assert said in table._repr_html_() and said in str(table) and str(table).endswith("modelled")
+    assert FrameTable(frame).headers == ["shape", "config", "us", "why"]

@@ -14,13 +14,11 @@ from mxfp4lab.formats import (
     ROUNDINGS,
     SCALE_MODES,
     block_exponent,
-    cvt_scalef32_pk_fp4_bf16,
     cvt_scalef32_pk_fp4_f32,
     decode_e2m1,
     decode_e8m0,
     dequantize_mxfp4,
     encode_e2m1,
-    encode_e8m0,
     pack_fp4,
     quantize_mxfp4,
     unpack_fp4,
@@ -198,8 +196,6 @@ def test_case_10_float64_is_refused_because_it_would_round_twice():
         quantize_mxfp4(tricky)
     with pytest.raises(ValueError, match="float64"):
         encode_e2m1(tricky)
-    with pytest.raises(ValueError, match="powers of two"):
-        encode_e8m0(torch.tensor([1.0, 0.0]))
 
 
 def test_case_11_all_codes():
@@ -229,11 +225,10 @@ def test_every_bf16_encodes_as_ml_dtypes_does():
     np.testing.assert_array_equal(encode_e2m1(x).numpy(), theirs)
 
 
-def test_every_e8m0_byte_decodes_as_ml_dtypes_does_and_encodes_back():
+def test_every_e8m0_byte_decodes_as_ml_dtypes_does():
     byte = torch.arange(256, dtype=torch.uint8)
     theirs = byte.numpy().view(ml_dtypes.float8_e8m0fnu).astype(np.float32)
     np.testing.assert_array_equal(decode_e8m0(byte).numpy(), theirs)
-    assert encode_e8m0(decode_e8m0(byte)).tolist() == byte.tolist()
 
 
 def nearest_code(value: Fraction, rounding: str) -> int:
@@ -314,12 +309,11 @@ def test_block_exponent_is_monotonic_over_every_bf16(mode):
 # ---- models of the instructions -------------------------------------------------------------------------------------
 
 
-def test_instruction_models_agree_with_the_quantizer_on_random_blocks():
+def test_the_instruction_model_agrees_with_the_quantizer_on_random_blocks():
     x = torch.randn(512, 32, generator=torch.Generator().manual_seed(3)).bfloat16()
     packed, scale = quantize_mxfp4(x)
     factor = decode_e8m0(scale).expand(-1, 16)
     assert torch.equal(cvt_scalef32_pk_fp4_f32(x[:, 0::2].float(), x[:, 1::2].float(), factor), packed)
-    assert torch.equal(cvt_scalef32_pk_fp4_bf16(x.view(torch.int32), factor), packed)
 
 
 def test_instruction_reads_only_the_exponent_of_its_scale():
@@ -367,7 +361,6 @@ def test_instruction_at_the_ends(scale, low, high, byte):
             lambda: dequantize_mxfp4(torch.zeros(2, 32, dtype=torch.uint8), torch.zeros(2, 1, dtype=torch.uint8)),
             "or more columns",
         ),
-        (lambda: cvt_scalef32_pk_fp4_bf16(torch.zeros(2), torch.ones(2)), "int32 dwords"),
         (lambda: cvt_scalef32_pk_fp4_f32(torch.ones(2).half(), torch.ones(2), torch.ones(2)), "reads float32"),
     ],
 )

@@ -8,7 +8,7 @@ import torch
 from gfx950_machine import Machine, launch
 
 from mxfp4lab import formats
-from mxfp4lab.gfx950.machine.convert import e2m1_codes
+from mxfp4lab.gfx950.isa.numbers import e2m1_codes
 
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
 

@@ -327,6 +327,7 @@ def test_packed_bf16_atomics_round_every_addition():
 
 def test_lds_atomics():
     machine = Machine(2, lds=64)
+    machine.chunk.lds[:] = 0
     machine.v(1)[:], machine.v(2)[:] = 8, 1
     machine.execute("ds_add_rtn_u32 v3, v1, v2", "ds_add_u32 v1, v2 offset:4", "ds_max_u32 v1, v3 offset:8")
     np.testing.assert_array_equal(machine.v(3), np.tile(LANE, (2, 1)))

@@ -269,7 +269,7 @@ def test_the_cooperative_kernel_that_does_not_wait_for_its_looks():
     program = together().kernels[0].program
     looks = [i.index for i in program if i.mnemonic == "global_load_dword" and i.modifier("sc0")]
     behind = {min(i for i in range(at, len(program)) if program[i].mnemonic == "s_waitcnt") for at in looks}
-    found = findings(idle(together(), behind))
+    found = [f for f in findings(idle(together(), behind)) if isinstance(f, DataRace)]
     assert found and all(f.missing == "no flag of the storing workgroup was seen and waited for" for f in found)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gfx950_machine import Machine
 
-from mxfp4lab.gfx950.machine import salu, valu
+from mxfp4lab.gfx950.isa import scalar, vector
 
 pcode = pytest.importorskip(
     "tinygrad.runtime.autogen.amd.cdna.str_pcode", reason="tinygrad ([codeobject]) is not installed"
@@ -99,8 +99,8 @@ def known(table) -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-VECTOR = {name: code for name, code in known(valu.OPS).items() if VECTOR_OK.match(name)}
-SCALAR = known({**salu.OPS, **salu.COMPARES})
+VECTOR = {name: code for name, code in known(vector.ROWS).items() if VECTOR_OK.match(name)}
+SCALAR = {name: code for name, code in known(scalar.ROWS).items() if scalar.ROWS[name].results[0] != "ovfl"}
 
 
 def test_enough_of_the_pseudo_code_is_understood():
@@ -109,8 +109,8 @@ def test_enough_of_the_pseudo_code_is_understood():
 
 @pytest.mark.parametrize("name", sorted(VECTOR))
 def test_vector(name):
-    count = len(valu.OPS[name][1].split())
-    half = valu.OPS[name][0] in ("u16", "i16")
+    row = vector.ROWS[name]
+    count, half = len(row.sources), row.results[0] in ("u16", "i16")
     rng = np.random.default_rng(len(name))
     machine = Machine(1)
     sources = rng.integers(0, 1 << 32, (count, 64), dtype=np.uint32)
@@ -125,9 +125,9 @@ def test_vector(name):
 
 @pytest.mark.parametrize("name", sorted(SCALAR))
 def test_scalar(name):
-    compares = name in salu.COMPARES
-    result, kinds = ("", salu.COMPARES[name][0]) if compares else salu.OPS[name][:2]
-    kinds = kinds.split()
+    row = scalar.ROWS[name]
+    compares, result = row.results == ("scc",), row.results[0]
+    kinds = (*("d" for _ in range(result[0] == "+")), *(kind for kind in row.sources if kind != "scc"))
     rng = np.random.default_rng(len(name))
     machine = Machine(64)
     operands, values = [], []

@@ -124,9 +124,9 @@ def test_closed_forms_take_integers_arrays_and_tensors(row, col, eighths):
         (lambda: e8m0_unshuffle(torch.zeros((16, 8), dtype=torch.uint8)), "must be multiples of (32, 8)"),
         (lambda: e8m0_unshuffle(torch.zeros((32, 8), dtype=torch.uint8), 33), "rows=33"),
         (lambda: shuffle_weight(torch.zeros((8, 32), dtype=torch.uint8)), "b_q has 8 rows"),
-        (lambda: shuffle_weight(torch.zeros((16, 48), dtype=torch.uint8)), "k_bytes=48 (K / 2)"),
+        (lambda: shuffle_weight(torch.zeros((16, 48), dtype=torch.uint8)), "k_bytes (K / 2)=48"),
         (lambda: unshuffle_weight(torch.zeros((24, 32), dtype=torch.uint8)), "b_shuffle has 24 rows"),
-        (lambda: weight_offset(0, 0, 16), "k_bytes=16"),
+        (lambda: weight_offset(0, 0, 16), "k_bytes (K / 2)=16"),
     ],
 )
 def test_bad_input_is_refused_by_name(call, says):

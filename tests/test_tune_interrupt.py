@@ -28,7 +28,7 @@ from tune_fakes import Tools, search
 tools = Tools(seed={seed})
 count, verify = tools.count, tools.verify
 tools.count = lambda compiled: (time.sleep(0.02), count(compiled))[1]
-tools.verify = lambda compiled, seed: (time.sleep(0.1), verify(compiled, seed))[1]
+tools.verify = lambda *of: (time.sleep(0.1), verify(*of))[1]
 print("begin", flush=True)
 result = search(Path({out!r}), tools)
 print("pick", result.pick.variant, result.pick.config.config_id, flush=True)

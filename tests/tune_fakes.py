@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +16,8 @@ from mxfp4lab.config import GemmConfig
 from mxfp4lab.gfx950 import Resources
 from mxfp4lab.records import Counts, LaunchCounts, Status, Trial
 from mxfp4lab.shapes import Shape
-from mxfp4lab.workers import PlanResult
+from mxfp4lab.tune.instruments import judged
+from mxfp4lab.workers import Done, Outcome, Task
 
 SMALL = Shape(4, 2880, 512)
 
@@ -46,9 +47,10 @@ class Tools:
     """Stand-ins for compiler, emulator and model that remember what they were asked."""
 
     def __init__(self, seed: int = 0) -> None:
-        self.compiled: list[str] = []
+        self.looked: list[str] = []
         self.counted: list[str] = []
         self.emulated: list[str] = []
+        self.races: list[bool] = []
         self.stop_after = math.inf
         self.version = "fake-1"
         self.extrapolated = False
@@ -57,21 +59,21 @@ class Tools:
         self.check = lambda config: tune.Check(Status.ok, "", 1.0, {"lane_instructions": 1})
         self._order = random.Random(seed)
 
-    def compile_many(self, plans: list, workers: int | None) -> Iterator[PlanResult]:
+    def look(self, plans: list, max_spills: int | None) -> Iterator[tune.Look]:
         order = list(range(len(plans)))
         self._order.shuffle(order)  # results come in the order in which they are done
         for index in order:
-            if len(self.compiled) >= self.stop_after:
+            if len(self.looked) >= self.stop_after:
                 raise KeyboardInterrupt
             plan = plans[index]
-            self.compiled.append(f"{plan.variant}/{plan.config.config_id}")
+            self.looked.append(name_of(plan))
             error = self.error(plan.config)
-            compiled = SimpleNamespace(plan=plan, kernels=(self.kernel(plan.config),))
-            yield PlanResult(index, plan, None if error else compiled, error)
+            compiled = None if error else SimpleNamespace(plan=plan, kernels=(self.kernel(plan.config),))
+            yield tune.Look(index, *judged(compiled, error, max_spills, self.count))
 
     def count(self, compiled: Any) -> Counts:
         plan = compiled.plan
-        self.counted.append(f"{plan.variant}/{plan.config.config_id}")
+        self.counted.append(name_of(plan))
         # A made-up cost with one best config, a function of the config alone.
         config = plan.config
         cost = 100 + abs(config.block_n - 64) + abs(config.block_k - 512) / 8 + 40 * (config.split_k - 1)
@@ -85,17 +87,22 @@ class Tools:
         return SimpleNamespace(predicted_us=time, interval=(time * 0.9, time * 1.2), terms={"floor": time},
                                model_version=self.version, extrapolated=self.extrapolated)  # fmt: skip
 
-    def verify(self, compiled: Any, seed: int) -> tune.Check:
-        self.emulated.append(f"{compiled.plan.variant}/{compiled.plan.config.config_id}")
-        return self.check(compiled.plan.config)
+    def verify(self, plan: Any, seed: int, races: bool) -> tune.Check:
+        self.emulated.append(name_of(plan))
+        self.races.append(races)
+        found = self.check(plan.config)
+        return replace(found, detail={**found.detail, "races_looked_for": races})
 
     @property
     def instruments(self) -> tune.Instruments:
         return tune.Instruments(
-            compile_many=self.compile_many, count=self.count, predict=self.predict,
-            model_version=lambda: self.version, verify=self.verify, toolchain=lambda: {"triton": "fake"},
-            knobs=lambda: {"TRITON_DEFAULT_FP_FUSION": "1"},
+            look=self.look, predict=lambda counts: self.predict(counts), model_version=lambda: self.version,
+            verify=self.verify, toolchain=lambda: {"triton": "fake"}, knobs=lambda: {"TRITON_DEFAULT_FP_FUSION": "1"},
         )  # fmt: skip
+
+
+def name_of(plan: Any) -> str:
+    return f"{plan.variant}/{plan.config.config_id}"
 
 
 def identities(*folders: Path) -> list[str]:
@@ -109,38 +116,54 @@ def identities(*folders: Path) -> list[str]:
     return found
 
 
-def search(out: Path, tools: Tools, **options: Any) -> tune.TuneResult:
+def search(out: Path, tools: Tools, gpus: Any = None, **options: Any) -> tune.TuneResult:
     options = {"budget": 40, "backend": "emulator", **options}
-    return tune.tune(SMALL, out=out, instruments=tools.instruments, **options)
+    return tune.tune_shape(SMALL, out=out, instruments=replace(tools.instruments, gpus=gpus), **options)
 
 
-class FakeGpu:
-    """An executor whose clock reads a function of the config."""
+class FakeGpus:
+    """A pool whose clock reads a function of the config."""
 
-    arch, device, regime = "gfx950", "Test GPU", "leaderboard"
-
-    def __init__(self, separate: bool = True) -> None:
+    def __init__(self, separate: bool = True, arch: str = "gfx950", device: str = "Test GPU") -> None:
+        self.arch, self.device, self.separate = arch, device, separate
         self.measured: list[str] = []
-        self.separate = separate
         self.compared = 0
-        self.closed = False
+        self.wrong_finalists: set[int] = set()
+        self.comparison_fails = ""
+        self.slower_us = 0.0
 
-    def time(self, config: GemmConfig) -> float:
-        return 5 + config.block_n / 64 + config.num_warps / 10
+    def time(self, config: Mapping[str, Any]) -> float:
+        return 5 + config["block_n"] / 64 + config["num_warps"] / 10
 
-    def measure(self, plan: Any, compiled: Any) -> dict[str, Any]:
-        self.measured.append(plan.config.config_id)
-        if plan.config.block_n == 128:
-            return {"status": "timeout", "reason": "no answer in 10 s"}
-        if plan.config.block_n == 256:
-            return {"status": "incorrect", "reason": "C differs", "verified": "gpu", "bf16_identical": 0.5}
-        return {"status": "ok", "verified": "gpu", "bf16_identical": 1.0, "latency_us": self.time(plan.config),
-                "detail": {"n": 100}}  # fmt: skip
+    def run_all(self, tasks: Iterable[Task]) -> Iterator[Done]:
+        for index, task in enumerate(tasks):
+            answer = self.compare if "plans" in task.arguments else self.measure
+            assert json.loads(json.dumps(dict(task.arguments))) == task.arguments, "it crosses a process boundary"
+            yield Done(index, answer(**task.arguments), "gpu0")
 
-    def compare(self, plans: list) -> tune.Comparison:
+    def measure(self, config: dict[str, Any], **_: Any) -> Outcome:
+        self.measured.append(GemmConfig.from_dict(config).config_id)
+        if config["block_n"] == 128:
+            return Outcome("timeout", reason="no answer in 10 s")
+        if config["block_n"] == 256:
+            return Outcome("ok", {"status": "incorrect", "reason": "C differs", "verified": "gpu",
+                                  "bf16_identical": 0.5})  # fmt: skip
+        return Outcome("ok", {"status": "ok", "verified": "gpu", "bf16_identical": 1.0, "detail": {"n": 100},
+                              "latency_us": self.time(config), "regime": "leaderboard"})  # fmt: skip
+
+    def compare(self, plans: list[dict[str, Any]], **_: Any) -> Outcome:
         self.compared += 1
-        times = [self.time(plan.config) for plan in plans]
-        return tune.Comparison(tuple(sorted(range(len(plans)), key=times.__getitem__)), self.separate, tuple(times))
+        if self.comparison_fails:
+            return Outcome("timeout", reason=self.comparison_fails)
+        times = [self.time(plan["config"]) + self.slower_us for plan in plans]
+        timings = {str(n): {"p50_us": t, "p20_us": t - 0.1, "p80_us": t + 0.1, "floor_us": 2.5}
+                   for n, t in enumerate(times)}  # fmt: skip
+        order = [n for n in sorted(range(len(plans)), key=times.__getitem__) if n not in self.wrong_finalists]
+        checks = {str(n): 1.0 if n in order else 0.5 for n in range(len(plans))}
+        wrong = {str(n): "incorrect: C differs" for n in self.wrong_finalists}
+        verdict = {"kind": "winner" if self.separate else "tie", "order": order} if order else None
+        timings = {name: timing for name, timing in timings.items() if name not in wrong}
+        return Outcome("ok", {"timings": timings, "checks": checks, "wrong": wrong, "verdict": verdict})
 
     def close(self) -> None:
-        self.closed = True
+        pass

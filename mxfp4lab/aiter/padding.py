@@ -2,7 +2,7 @@
 
 The kernels walk K in steps of 256, eight scale columns at a time. Where K / 32 is no multiple of 8 (K = 1664: 52
 columns padded to 56) the last step multiplies what lies behind a row of A and B by the padded scales of both:
-`mxfp4lab.tours.padding` shows what that does to C. Padded rows are read too, and never reach C: a row of A only
+Notebook 01 shows what that does to C. Padded rows are read too, and never reach C: a row of A only
 enters its own row of C, and rows past M are not stored.
 """
 

@@ -27,8 +27,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "emulate": ("mxfp4lab.cli.emulate", "execute its gfx950 code on the CPU and compare C with the reference"),
     "predict": ("mxfp4lab.cli.predict", "predict its MI355X time from emulated counts"),
-    "tune": ("mxfp4lab.cli.tune", "search the configs of a shape; resumes what earlier runs did"),
-    "sweep": ("mxfp4lab.cli.sweep", "search several shapes at once, over all GPUs of this machine or of a Ray cluster"),
+    "tune": (
+        "mxfp4lab.cli.tune",
+        "search the configs of a shape; resumes what earlier runs did",
+    ),
+    "sweep": ("mxfp4lab.cli.sweep", "tune, of several shapes: the task's six unless told otherwise"),
     "export": ("mxfp4lab.export.command", "write a submission file from an executed notebook, a run or a config"),
     "probe": ("mxfp4lab.export.probe", "write a submission that times configs on a box behind a queue"),
     "records": ("mxfp4lab.export.report", "import what a probe or the server's benchmark printed"),

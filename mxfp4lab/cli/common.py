@@ -33,7 +33,7 @@ def add_json_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def add_seed_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seed", default=None, help="of the inputs; without it the task's own for the shape, else 0")
+    parser.add_argument("--seed", default=None, help="of the inputs; without it the task's own for the shape, else 42")
 
 
 def plan_from(args: argparse.Namespace, arch: str = "gfx950") -> Plan:
@@ -87,7 +87,7 @@ def whole_number(name: str, value: Any, low: int, high: int) -> int:
 
 def seed_from(args: argparse.Namespace, shape: Shape) -> int:
     if args.seed is None:
-        return task_seed(shape) or 0
+        return task_seed(shape)
     return whole_number("seed", args.seed, 0, 2**63 - 1)
 
 

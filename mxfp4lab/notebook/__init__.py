@@ -6,6 +6,7 @@ parameters by type, stops on an unknown or misspelt one, and shows the run card.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,16 +14,18 @@ from typing import Any
 
 from mxfp4lab.notebook import parameters as kinds
 from mxfp4lab.notebook.card import RunCard
+from mxfp4lab.notebook.findings import Findings
 from mxfp4lab.notebook.frames import FrameTable
 from mxfp4lab.notebook.parameters import Parameter, ParameterError, read_parameters
 from mxfp4lab.notebook.progress import LiveView, Progress
 from mxfp4lab.notebook.results import PickBundle, publish_picks, show_figure, write_summary
 from mxfp4lab.notebook.session import cell_history, ipython, is_live
-from mxfp4lab.paths import REPO_ROOT, shown_path
+from mxfp4lab.paths import REPO_ROOT, NotWritten, shown_path, writing
 
 __all__ = [
     "REPO_ROOT",
     "STANDARD",
+    "Findings",
     "FrameTable",
     "LiveView",
     "Parameter",
@@ -55,10 +58,9 @@ def _workers() -> Parameter:
 
 
 def _budget() -> Parameter:
-    from mxfp4lab.tune import parse_budget
-    from mxfp4lab.tune.budget import ALLOWED
+    from mxfp4lab.tune import BUDGET_FORMS, parse_budget
 
-    return Parameter(parse_budget, ALLOWED, "configs to look at (160), or seconds (90s), or all")
+    return Parameter(parse_budget, BUDGET_FORMS, "configs to look at (160), or seconds (90s), or all")
 
 
 STANDARD: dict[str, Any] = {
@@ -84,7 +86,7 @@ class Session(SimpleNamespace):
 def start(
     namespace: Mapping[str, Any], title: str, standard: str = "", *, device: str | None = None, **own: Parameter
 ) -> Session:
-    """Read the notebook's parameters, show the run card, and return the parameters.
+    """Read the notebook's parameters, show the run card, set the figures' style, and return the parameters.
 
     Args:
         namespace: the notebook's ``globals()``.
@@ -98,7 +100,7 @@ def start(
         the parsed values as attributes.
 
     Raises:
-        ParameterError: see `read_parameters`.
+        ParameterError: see `read_parameters`; or nothing can be written in ``out``.
     """
     declared: dict[str, Parameter] = {}
     for name in standard.split():
@@ -108,18 +110,19 @@ def start(
         declared[name] = found if isinstance(found, Parameter) else found()
     declared.update(own)
     values = read_parameters(namespace, declared, cell_history())
+    folder = values.get("out")
+    if isinstance(folder, Path):
+        _require_writable(folder)
     if device is None:
         device = _device() if values.get("backend", "emulator") != "emulator" else ""
-    card = RunCard(
-        title=title,
-        parameters=values,
-        environment=_environment(device),
-        folder=values.get("out") if isinstance(values.get("out"), Path) else None,
-        help={name: parameter.help for name, parameter in declared.items()},
-    )
+    helps = {name: parameter.help for name, parameter in declared.items()}
+    card = RunCard(title, values, _environment(device), folder, helps)
     if ipython() is not None:
         from IPython.display import display
 
+        from mxfp4lab.plots import use_style
+
+        use_style()
         display(card)
         load_ipython_extension(ipython())
     else:
@@ -132,6 +135,16 @@ def load_ipython_extension(shell: Any) -> None:
     from mxfp4lab.notebook import submission
 
     submission.load_ipython_extension(shell)
+
+
+def _require_writable(folder: Path) -> None:
+    """Minutes of work must not end at a folder that refuses the result: try it first."""
+    try:
+        with writing(folder, "choose another folder"):
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
+    except NotWritten as error:
+        raise ParameterError(f"parameter out: {error}") from None
 
 
 def _device() -> str:

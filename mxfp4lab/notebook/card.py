@@ -17,9 +17,9 @@ EVIDENCE_WORDS = {
 }
 
 
-@dataclass(frozen=True)
-class RunCard:
-    """Resolved parameters, versions, device and folders of one run; HTML in a notebook, plain text elsewhere."""
+@dataclass(frozen=True, repr=False)
+class RunCard(display.Shown):
+    """Resolved parameters, versions, device and folder of one run; HTML in a notebook, plain text elsewhere."""
 
     title: str
     parameters: dict[str, Any]
@@ -27,54 +27,25 @@ class RunCard:
     folder: Path | None = None
     help: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def machine_lines(self) -> list[tuple[str, str]]:
-        """(name, value) of what the run stands on, in words."""
-        packages = self.environment.get("packages", {})
-        git = self.environment.get("git") or {}
-        device = self.environment.get("device")
-        lines = [
-            ("device", device or "no GPU: results are emulated and times modelled, nothing is measured"),
-            (
-                "toolchain",
-                ", ".join(f"{name} {packages[name]}" for name in ("triton", "torch", "amd-aiter") if name in packages)
-                + f", Python {sys.version_info.major}.{sys.version_info.minor}",
-            ),
-            ("knobs", ", ".join(f"{k}={v}" for k, v in self.environment.get("knobs", {}).items()) or "none set"),
+    def lines(self) -> list[tuple[str, Any]]:
+        packages, git = self.environment.get("packages", {}), self.environment.get("git") or {}
+        named = ", ".join(f"{name} {packages[name]}" for name in ("triton", "torch", "amd-aiter") if name in packages)
+        knobs = self.environment.get("knobs", {})
+        lines = [(name, self._value(name, value)) for name, value in self.parameters.items()]
+        device = self.environment.get("device") or "no GPU: results are emulated, times modelled, nothing is measured"
+        lines += [
+            ("device", device),
+            ("toolchain", f"{named}, Python {sys.version_info.major}.{sys.version_info.minor}"),
+            ("knobs", ", ".join(f"{k}={v}" for k, v in knobs.items()) or "none set"),
             ("git", f"{git['commit'][:10]}{' + changes' if git['dirty'] else ''}" if git else "not a git checkout"),
         ]
         if self.folder is not None:
             lines.append(("records", shown_path(self.folder)))
-        return lines
+        return [*lines, *((display.badge(kind, kind), said) for kind, said in EVIDENCE_WORDS.items())]
 
-    def __str__(self) -> str:
-        values = [(name, _value_text(value)) for name, value in self.parameters.items()]
-        return display.text_facts(self.title, [*values, *self.machine_lines])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        values = [
-            (
-                name,
-                display.Html(
-                    f"<code>{display.escape(_value_text(value))}</code>"
-                    f'<span style="opacity:.7"> {display.escape(self.help.get(name, ""))}</span>'
-                ),
-            )
-            for name, value in self.parameters.items()
-        ]
-        words = " ".join(
-            f'{display.badge(kind, kind)} <span style="opacity:.75">{display.escape(said)}</span>&ensp;'
-            for kind, said in EVIDENCE_WORDS.items()
-        )
-        return display.card(
-            self.title,
-            display.facts(values)
-            + '<div style="height:6px"></div>'
-            + display.facts(self.machine_lines)
-            + f'<div style="margin-top:6px">{words}</div>',
-        )
+    def _value(self, name: str, value: Any) -> display.Html:
+        help = f' <span style="opacity:.75">{display.escape(self.help[name])}</span>' if self.help.get(name) else ""
+        return display.Html(f"<code>{display.escape(_value_text(value))}</code>{help}")
 
 
 def _value_text(value: Any) -> str:

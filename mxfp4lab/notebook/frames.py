@@ -17,29 +17,19 @@ class FrameTable:
     """
 
     def __init__(self, frame: Any, caption: str = "") -> None:
-        self.frame, self.caption = frame, caption
-
-    @property
-    def headers(self) -> list[str]:
-        labels = [str(name or "") for name in self.frame.index.names] if self._labelled else []
-        return [*labels, *map(str, self.frame.columns)]
-
-    @property
-    def rows(self) -> list[list[Any]]:
-        found, above = [], None
-        for label, values in zip(self.frame.index, self.frame.itertuples(index=False), strict=True):
+        self.caption = caption
+        labelled = any(name is not None for name in frame.index.names)
+        names = [str(name or "") for name in frame.index.names] if labelled else []
+        self.headers = [*names, *map(str, frame.columns)]
+        self.rows: list[list[Any]] = []
+        above: tuple[Any, ...] = ()
+        for label, values in zip(frame.index, frame.itertuples(index=False), strict=True):
             parts = label if isinstance(label, tuple) else (label,)
-            same = 0
-            while above and same < len(parts) - 1 and parts[same] == above[same]:
-                same += 1
-            labels = ["" if i < same else str(part) for i, part in enumerate(parts)] if self._labelled else []
-            found.append([*labels, *map(_shown, values)])
+            same = next((i for i, (a, b) in enumerate(zip(above, parts, strict=False)) if a != b), len(above))
+            same = min(same, len(parts) - 1)
+            labels = ["" if i < same else str(part) for i, part in enumerate(parts)] if labelled else []
+            self.rows.append([*labels, *map(_shown, values)])
             above = parts
-        return found
-
-    @property
-    def _labelled(self) -> bool:
-        return any(name is not None for name in self.frame.index.names)
 
     def __str__(self) -> str:
         return "\n".join(filter(None, (look.text_table(self.headers, self.rows), self.caption)))

@@ -1,13 +1,17 @@
-"""Machine code as a page: prologue, K loop and epilogue fold, each instruction beside its source line."""
+"""Machine code beside the source it came from, as a page: prologue, K loop and epilogue fold."""
 
 from __future__ import annotations
 
+import linecache
+import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from mxfp4lab import display as look
-from mxfp4lab.tours.listing import Line, inner_loop, lines_between
+from mxfp4lab.gfx950 import classify
 
 # Ink of an instruction's class: the same hues as figures, dark enough for white and light enough for black paper.
 INKS = {
@@ -19,6 +23,43 @@ INKS = {
     "waitcnt": "#8a8a8a",
     "barrier": "#8a8a8a",
 }
+
+
+@dataclass(frozen=True)
+class Line:
+    """One instruction: its place in the program, text, class, and the source line behind it ("" if unknown)."""
+
+    index: int
+    text: str
+    kind: str
+    source: str
+
+
+def inner_loop(program: Any) -> tuple[int, int]:
+    """First and last instruction of the loop with most MFMA, or of the whole program where no loop has one."""
+    loops = [(i.target, i.index) for i in program.instructions if i.target is not None and i.target <= i.index]
+    best, most = (0, len(program.instructions) - 1), 0
+    for first, last in loops:
+        found = sum(ins.mnemonic.startswith("v_mfma") for ins in program.instructions[first : last + 1])
+        if found > most:
+            best, most = (first, last), found
+    return best
+
+
+def lines_between(compiled: Any, first: int, last: int) -> list[Line]:
+    """Instructions ``first`` to ``last``, both included, with their source."""
+    folders = {name: folder for folder, name in re.findall(r'^\s*\.file\s+\d+ "([^"]+)" "([^"]+)"', compiled.asm, re.M)}
+    lines = []
+    for ins in compiled.program.instructions[first : last + 1]:
+        source = ""
+        if ins.source is not None:
+            name, number = ins.source
+            folder = Path(folders.get(name, ""))
+            text = linecache.getline(str(folder / name), number).strip()
+            # A notebook cell is compiled under a made-up file name.
+            source = f"{'cell' if folder.name.startswith('ipykernel_') else name}:{number}  {text}"
+        lines.append(Line(ins.index, " ".join(ins.text.split()), classify(ins.mnemonic), source))
+    return lines
 
 
 class IsaView:
@@ -43,8 +84,7 @@ class IsaView:
         end = len(program.instructions) - 1
         loop = f"K loop ({first} to {last})" if (first, last) != (0, end) else "whole kernel: it has no loop"
         parts = [("prologue", 0, first - 1), (loop, first, last), ("epilogue", last + 1, end)]
-        found = [(name, lines_between(self.compiled, a, b)) for name, a, b in parts if a <= b]
-        return [(name, self._filtered(lines)) for name, lines in found]
+        return [(name, self._filtered(lines_between(self.compiled, a, b))) for name, a, b in parts if a <= b]
 
     def _filtered(self, lines: list[Line]) -> list[Line]:
         if not self.find:
@@ -52,6 +92,15 @@ class IsaView:
         hits = [i for i, line in enumerate(lines) if self.find in line.text]
         kept = sorted({j for i in hits for j in range(max(0, i - 3), min(len(lines), i + 4))})
         return [lines[j] for j in kept]
+
+    def by_source(self) -> list[tuple[str, int, dict[str, int]]]:
+        """(source line, instructions, instructions by class) of the K loop, most instructions first."""
+        (loop,) = [lines for name, lines in self.sections() if name.startswith(("K loop", "whole"))]
+        groups: dict[str, Counter[str]] = {}
+        for line in loop:
+            groups.setdefault(line.source or "(no source line)", Counter())[line.kind] += 1
+        found = [(source, kinds.total(), dict(kinds.most_common())) for source, kinds in groups.items()]
+        return sorted(found, key=lambda entry: -entry[1])
 
     def __str__(self) -> str:
         text = [self.title]
@@ -94,13 +143,12 @@ def _listing(lines: Sequence[Line], hazards: set[int]) -> str:
     for line in lines:
         if line.source != source:
             source = line.source
-            rows.append(
-                f'<div style="opacity:.65;white-space:pre">       ; {look.escape(source or "no source line")}</div>'
-            )
+            said = look.escape(source or "no source line")
+            rows.append(f'<div style="opacity:.75;white-space:pre">       ; {said}</div>')
         ink = f"color:{INKS[line.kind]};" if line.kind in INKS else ""
         mark = " background:rgba(208,28,28,.25);" if line.index in hazards else ""
         rows.append(
-            f'<div style="white-space:pre;{mark}"><span style="opacity:.5">{line.index:6d}</span>  '
+            f'<div style="white-space:pre;{mark}"><span style="opacity:.6">{line.index:6d}</span>  '
             f'<span style="{ink}" title="{look.escape(line.kind)}">{look.escape(line.text)}</span></div>'
         )
     style = "font-family:var(--jp-code-font-family, monospace);font-size:12px;line-height:1.35;max-height:520px"

@@ -17,7 +17,7 @@ _INK = "var(--jp-ui-font-color1, currentColor)"
 
 
 class SearchView:
-    """Hand ``hooks`` to `mxfp4lab.tune.tune` as keyword arguments.
+    """Hand ``hooks`` to `mxfp4lab.tune.tune_shape` as keyword arguments.
 
     Where somebody watches (JupyterLab) the funnel, the best so far and a scatter of time against registers are
     redrawn at most twice a second; under papermill and in a terminal a line is printed now and then.
@@ -62,13 +62,13 @@ def best_words(result: TuneResult) -> str:
     if not ranked:
         return "nothing ranked yet"
     best = ranked[0]
-    return f"best {_time(best):.2f} us ({best.evidence}) {best.candidate.variant} {best.candidate.config.config_id}"
+    return f"best {best.time_us:.2f} us ({best.evidence}) {best.candidate.variant} {best.candidate.config.config_id}"
 
 
 def draw(result: TuneResult, step: str) -> str:
     """The card as HTML: stages and what removed configs on the left, the scatter on the right."""
     left = look.facts([(stage, count) for stage, count in result.funnel.left.items()])
-    removed = ", ".join(f"{why} {count}" for why, count, _ in result.funnel.removed_lines()) or "nothing so far"
+    removed = ", ".join(f"{why} {count}" for why, count in result.funnel.removed.most_common()) or "nothing so far"
     state = "interrupted" if result.interrupted else "done" if result.seconds else step or "starting"
     body = (
         '<div style="display:flex;flex-wrap:wrap;gap:24px">'
@@ -81,9 +81,9 @@ def draw(result: TuneResult, step: str) -> str:
 
 def scatter(entries: list[Entry]) -> str:
     """Time against VGPRs of the main kernel as an SVG that takes the theme's ink; the best is ringed."""
-    from mxfp4lab.tune.screens import main_kernel
+    from mxfp4lab.tune import main_kernel
 
-    points = [(main_kernel(e.facts).get("vgprs", 0), _time(e), e.candidate.variant) for e in entries]
+    points = [(main_kernel(e.facts).get("vgprs", 0), e.time_us, e.candidate.variant) for e in entries]
     if not points:
         return ""
     times = [time for _, time, _ in points]
@@ -126,9 +126,3 @@ def scatter(entries: list[Entry]) -> str:
         f'style="font-size:10px;fill:{_INK};max-width:100%">{frame}{ticks}{"".join(marks)}</svg>'
         f'<div style="font-size:11px;max-width:{WIDTH}px">{legend}</div>'
     )
-
-
-def _time(entry: Entry) -> float:
-    time = entry.latency_us if entry.latency_us is not None else entry.predicted_us
-    assert time is not None
-    return time

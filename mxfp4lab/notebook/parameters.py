@@ -62,8 +62,9 @@ def shape(help: str = "M,N,K of the GEMM") -> Parameter:
     return Parameter(parse_shape, ACCEPTED_FORMS, help)
 
 
-def whole(low: int, high: int, help: str = "", *, auto: bool = False) -> Parameter:
+def whole(low: int, high: int, help: str = "", *, auto: bool = False, multiple: int = 1) -> Parameter:
     """A whole number; ``200.0`` and ``"2e2"`` are whole numbers too. With ``auto``, "auto" and None give None."""
+    allowed = f"a {f'multiple of {multiple}' if multiple > 1 else 'whole number'} from {low} to {high}"
 
     def parse(value: Any) -> int | None:
         if auto and (value is None or (isinstance(value, str) and value.strip().lower() == "auto")):
@@ -73,9 +74,11 @@ def whole(low: int, high: int, help: str = "", *, auto: bool = False) -> Paramet
             raise ValueError("not a whole number")
         if not low <= number <= high:
             raise ValueError("out of range")
+        if number % multiple:
+            raise ValueError(f"not a multiple of {multiple}")
         return int(number)
 
-    return Parameter(parse, f"a whole number from {low} to {high}" + (' or "auto"' if auto else ""), help)
+    return Parameter(parse, allowed + (' or "auto"' if auto else ""), help)
 
 
 def number(low: float, high: float, help: str = "") -> Parameter:
@@ -92,9 +95,7 @@ def switch(help: str = "") -> Parameter:
     words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
     def parse(value: Any) -> bool:
-        if isinstance(value, bool):
-            return value
-        if isinstance(value, (int, float)) and value in (0, 1):
+        if isinstance(value, (bool, int, float)) and value in (0, 1):
             return bool(value)
         if isinstance(value, str) and value.strip().lower() in words:
             return words[value.strip().lower()]
@@ -119,16 +120,12 @@ def names(allowed: Iterable[str], help: str = "", every: str = "all") -> Paramet
     known = tuple(allowed)
 
     def parse(value: Any) -> tuple[str, ...]:
-        if isinstance(value, str):
-            text = value.strip()
-            if len(text) >= 2 and text[0] + text[-1] in ("[]", "()"):
-                text = text[1:-1]
-            parts: list[Any] = [part.strip().strip("'\"").strip() for part in text.split(",")]
-            parts = [part for part in parts if part]
-        elif isinstance(value, (list, tuple)):
-            parts = list(value)
-        else:
+        if not isinstance(value, (str, list, tuple)):
             raise ValueError("neither text nor a list")
+        parts = (
+            [part.strip(" '\"") for part in value.strip(" []()").split(",")] if isinstance(value, str) else list(value)
+        )
+        parts = [part for part in parts if part]
         if parts == [every]:
             return known
         if not parts:
@@ -185,52 +182,35 @@ def read_parameters(
             declared one is not set, or was injected before the defaults; a value is not allowed.
     """
     places = [i for i, source in enumerate(history) if source.lstrip().startswith(INJECTED_HEAD)]
-    injected = _assignments([history[places[-1]]]) if places else {}
-    defaults = _assignments(history[: places[-1]]) if places else {}
+    injected = _assigned(history[places[-1]]) if places else set()
+    defaults = {name for source in history[: places[-1]] for name in _assigned(source)} if places else set()
     known = ", ".join(declared)
     for name in injected:
         if name not in declared:
-            hint = _did_you_mean(name, declared)
+            hint = f" ({_did_you_mean(name, declared)})".replace(" ()", "")
+            raise ParameterError(f"unknown parameter {name!r}{hint}; this notebook has: {known}")
+        if name not in defaults:
             raise ParameterError(
-                f"unknown parameter {name!r}{f' ({hint})' if hint else ''}; this notebook has: {known}"
+                f"parameter {name} was given above the cell of defaults, which overwrote it: is that cell tagged "
+                "'parameters'?"
             )
-    values = {}
-    for name, parameter in declared.items():
+    for name in declared:
         if name not in namespace:
             raise ParameterError(
                 f"parameter {name} is not set: run the cell tagged 'parameters' first; it sets {known}"
             )
-        given = injected.get(name, _NOT_LITERAL)
-        if given is not _NOT_LITERAL and name not in defaults and given != namespace[name]:
-            raise ParameterError(
-                f"parameter {name}={_short(given)} was given but the notebook overwrote it with "
-                f"{_short(namespace[name])}: is the cell of defaults tagged 'parameters'?"
-            )
-        values[name] = parameter.read(name, namespace[name])
-    return values
+    return {name: parameter.read(name, namespace[name]) for name, parameter in declared.items()}
 
 
-_NOT_LITERAL = object()
-
-
-def _assignments(cells: Iterable[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for source in cells:
-        try:
-            body = ast.parse(source).body
-        except (SyntaxError, ValueError):
-            continue
-        for statement in body:
-            if not isinstance(statement, (ast.Assign, ast.AnnAssign)) or statement.value is None:
-                continue
-            try:
-                value = ast.literal_eval(statement.value)
-            except (ValueError, SyntaxError, RecursionError):
-                value = _NOT_LITERAL  # papermill writes float('nan') for a NaN
-            for target in statement.targets if isinstance(statement, ast.Assign) else [statement.target]:
-                if isinstance(target, ast.Name):
-                    found[target.id] = value
-    return found
+def _assigned(source: str) -> set[str]:
+    """Names that the statements of a cell give a value to."""
+    try:
+        body = ast.parse(source).body
+    except (SyntaxError, ValueError):
+        return set()
+    targets = [t for s in body if isinstance(s, ast.Assign) for t in s.targets]
+    targets += [s.target for s in body if isinstance(s, ast.AnnAssign) and s.value is not None]
+    return {target.id for target in targets if isinstance(target, ast.Name)}
 
 
 def _number(value: Any) -> int | float:

@@ -1,4 +1,4 @@
-"""What a notebook leaves behind: its pick inside its own file, its summary beside the records."""
+"""What a notebook shows and leaves behind: figures, its pick inside its own file, its summary beside the records."""
 
 from __future__ import annotations
 
@@ -10,6 +10,16 @@ from typing import Any
 from mxfp4lab import display as look
 from mxfp4lab.notebook.session import ipython
 from mxfp4lab.paths import shown_path, writing
+
+
+def show(html: str, plain: str) -> None:
+    """Show something as HTML in a notebook, as text elsewhere."""
+    if ipython() is None:
+        print(plain)
+        return
+    from IPython.display import display
+
+    display({"text/html": str(html), "text/plain": plain}, raw=True)
 
 
 class PickBundle:
@@ -35,11 +45,8 @@ class PickBundle:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         from mxfp4lab.tune import PICK_MIME
 
-        return {
-            PICK_MIME: self.to_dict(),
-            "text/plain": str(self),
-            "text/html": "".join(pick._repr_html_() for pick in self.picks) or "<p>no pick</p>",
-        }
+        html = "".join(pick._repr_html_() for pick in self.picks) or "<p>no pick</p>"
+        return {PICK_MIME: self.to_dict(), "text/plain": str(self), "text/html": html}
 
 
 def publish_picks(*picks: Any) -> None:
@@ -68,18 +75,22 @@ def show_figure(figure: Any, folder: Path, name: str, caption: str) -> tuple[Pat
     from IPython.display import Image, display
 
     display(Image(filename=str(png), alt=caption, width=width))
-    shown = f'<div style="opacity:.75;max-width:1000px">{look.escape(caption)}</div>'
-    display({"text/html": shown, "text/plain": caption}, raw=True)
+    show(f'<div style="opacity:.8;max-width:1000px">{look.escape(caption)}</div>', caption)
     return svg, png
 
 
-def write_summary(folder: Path, content: dict[str, Any]) -> Path:
-    """Write ``summary.json`` beside a run's records; a later cell may say more, so it replaces the file."""
-    path = Path(folder) / "summary.json"
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a file of facts; a later cell may say more, so it replaces the file whole."""
     text = json.dumps(content, indent=1, allow_nan=False) + "\n"
     temporary = path.with_suffix(".tmp")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
+
+
+def write_summary(folder: Path, content: dict[str, Any]) -> Path:
+    """Write ``summary.json`` beside a run's records."""
+    path = Path(folder) / "summary.json"
+    write_json(path, content)
     return path

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pandas as pd
+import seaborn as sns
 import torch
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 
-from mxfp4lab.exactness import FP32_BITS
 from mxfp4lab.formats import E2M1_VALUES, SCALE_MODES, block_exponent, decode_e2m1, encode_e2m1
-from mxfp4lab.plots.style import HUES
-from mxfp4lab.tours.steps import ElementStep
+from mxfp4lab.plots.style import HUES, SMALL
 
 BLUE, ORANGE, GREEN, GREY = HUES["blue"], HUES["vermilion"], HUES["green"], "0.45"
 MIDPOINTS = (0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0)
@@ -23,37 +23,36 @@ def staircase(ax: Axes) -> Axes:
     x = torch.linspace(0, 7.2, 7201)
     ax.plot(x, decode_e2m1(encode_e2m1(x)), color=BLUE, linewidth=2, label="e2m1, nearest")
     ax.plot(x, x, color=GREY, linewidth=0.8, linestyle=":", label="exact")
-    for rounding, marker, colour, label in (
-        ("even", "o", BLUE, "tie, to even (since PR 975)"),
-        ("half_away", "^", ORANGE, "tie, away from zero (before)"),
-    ):
-        values = decode_e2m1(encode_e2m1(torch.tensor(MIDPOINTS), rounding))
-        ax.plot(MIDPOINTS, values, marker, color=colour, markersize=7 if marker == "o" else 9, label=label,
-                fillstyle="full" if marker == "o" else "none", markeredgewidth=1.6)  # fmt: skip
+    new, old = (decode_e2m1(encode_e2m1(torch.tensor(MIDPOINTS), rounding)) for rounding in ("even", "half_away"))
+    ax.plot(MIDPOINTS, new, "o", color=BLUE, markersize=7, label="tie, to even (since PR 975)")
+    ax.plot(MIDPOINTS, old, "^", color=ORANGE, markersize=9, fillstyle="none", markeredgewidth=1.6,
+            label="tie, away from zero (before)")  # fmt: skip
     ax.set(xlabel="|x| / 2^e", ylabel="e2m1 value", xticks=range(8), yticks=E2M1_VALUES)
-    ax.legend(frameon=False, fontsize=8)
+    ax.legend()
     return ax
 
 
-def block_picture(ax: Axes, steps: Sequence[ElementStep]) -> Axes:
-    """One block: each scaled magnitude against the e2m1 grid, ties marked with both outcomes."""
-    for value in (0, 0.5, 1, 1.5, 2, 3, 4, 6):
+def block_picture(ax: Axes, scaled: Sequence[float], new: Sequence[float], old: Sequence[float]) -> Axes:
+    """One block: each scaled magnitude on the e2m1 grid, what it becomes, and what it became before PR 975.
+
+    Args:
+        ax: where to draw.
+        scaled: |x| / 2^e per element.
+        new, old: the e2m1 magnitudes with ties to even, and away from zero.
+    """
+    k = np.arange(len(scaled))
+    scaled, new, old = (np.asarray(values, dtype=float) for values in (scaled, new, old))
+    for value in E2M1_VALUES:
         ax.axhline(value, color="0.85", linewidth=0.8, zorder=0)
-    for step in steps:
-        new, old = (E2M1_VALUES[nibble & 7] for nibble in (step.nibble, step.old_nibble))
-        ax.plot([step.k, step.k], [step.scaled, new], color=GREY, linewidth=1, zorder=1)
-        ax.plot(step.k, new, "s", color=BLUE, markersize=5, zorder=2)
-        ax.plot(step.k, step.scaled, "_", color="black", markersize=9, markeredgewidth=1.8, zorder=3)
-        if old != new:
-            ax.plot(step.k, old, "^", color=ORANGE, markersize=8, fillstyle="none", markeredgewidth=1.6, zorder=3)
-            ax.annotate(f"k = {step.k}: tie", (step.k, old), textcoords="offset points", xytext=(8, 5), fontsize=8)
-    handles = [
-        ax.plot([], [], "_", color="black", markersize=9, markeredgewidth=1.8)[0],
-        ax.plot([], [], "s", color=BLUE, markersize=5)[0],
-        ax.plot([], [], "^", color=ORANGE, markersize=8, fillstyle="none", markeredgewidth=1.6)[0],
-    ]
-    ax.legend(handles, ["|x| / 2^e", "nearest even", "before PR 975, where it differs"], frameon=False, fontsize=8,
-              ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))  # fmt: skip
+    ax.vlines(k, np.minimum(scaled, new), np.maximum(scaled, new), color=GREY, linewidth=1, zorder=1)
+    ax.plot(k, scaled, "_", color="black", markersize=9, markeredgewidth=1.8, label="|x| / 2^e", zorder=3)
+    ax.plot(k, new, "s", color=BLUE, markersize=5, label="nearest even", zorder=2)
+    parted = k[new != old]
+    ax.plot(parted, old[parted], "^", color=ORANGE, markersize=8, fillstyle="none", markeredgewidth=1.6,
+            label="before PR 975, where it differs", zorder=3)  # fmt: skip
+    for i in parted:
+        ax.annotate(f"k = {i}: tie", (i, old[i]), textcoords="offset points", xytext=(8, 5), fontsize=SMALL)
+    ax.legend(ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     ax.set(xlabel="element k of the block", ylabel="magnitude in units of the scale", yticks=E2M1_VALUES)
     ax.grid(visible=False)
     return ax
@@ -62,89 +61,39 @@ def block_picture(ax: Axes, steps: Sequence[ElementStep]) -> Axes:
 def scale_modes(ax: Axes, low: float = 0.9, high: float = 9.0) -> Axes:
     """Scale byte as a function of the block's maximum, one step line per mode."""
     amax = torch.logspace(np.log2(low), np.log2(high), 4000, base=2)
-    for i, (mode, style, colour) in enumerate(
-        zip(SCALE_MODES, ("-", "--", "-.", ":"), (BLUE, ORANGE, GREEN, "black"), strict=True)
-    ):
-        byte = block_exponent(amax, mode) + 127
-        ax.plot(amax, byte + (i - 1.5) * 0.05, style, color=colour, linewidth=2, label=mode)
+    looks = zip(SCALE_MODES, ("-", "--", "-.", ":"), (BLUE, ORANGE, GREEN, "black"), strict=True)
+    for i, (mode, style, colour) in enumerate(looks):
+        ax.plot(amax, block_exponent(amax, mode) + 127 + (i - 1.5) * 0.05, style, color=colour, linewidth=2, label=mode)
     ax.set_xscale("log", base=2)
     ticks = [1, 1.5, 2, 3, 4, 6, 8]
-    ax.set(xticks=ticks, xlabel="largest magnitude of the block", ylabel="scale byte")
-    ax.set_xticklabels([f"{t:g}" for t in ticks])
-    ax.legend(frameon=False, fontsize=8, title="scale_mode", title_fontsize=8)
+    ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    ax.set(xlabel="largest magnitude of the block", ylabel="scale byte")
+    ax.legend(title="scale_mode")
     return ax
 
 
-def difference_matrix(ax: Axes, names: Sequence[str], differing: Mapping[tuple[str, str], int | None]) -> Axes:
-    """Packed bytes on which any two answerers differ; a pair that was not compared stays blank.
+def difference_matrix(ax: Axes, names: Sequence[str], bytes_off: Mapping[tuple[str, str], int]) -> Axes:
+    """Bytes on which any two answerers differ; "=" where there are none.
 
     Args:
         ax: where to draw.
         names: order of rows and columns.
-        differing: (left, right) -> differing bytes, or None.
+        bytes_off: (left, right) -> differing bytes, of every pair.
     """
-    n = len(names)
-    grid = np.full((n, n), np.nan)
-    for (left, right), count in differing.items():
-        if count is not None and left in names and right in names:
-            i, j = sorted((names.index(left), names.index(right)), reverse=True)
-            grid[i, j] = count
-    shown = np.where(grid > 0, grid, np.nan)
-    top = max(1e4, np.nanmax(shown)) if np.isfinite(shown).any() else 1e4
-    ax.imshow(shown, cmap="cividis_r", norm=LogNorm(1, top), aspect="auto")
-    for i in range(n):
-        for j in range(n):
-            if np.isfinite(grid[i, j]):
-                count = int(grid[i, j])
-                dark = count > 0 and np.log(count) > 0.6 * np.log(top)
-                ax.text(j, i, "=" if count == 0 else f"{count:,}", ha="center", va="center",
-                        fontsize=11 if count == 0 else 8, color="white" if dark else "black")  # fmt: skip
-            elif i > j:
-                ax.text(j, i, "·", ha="center", va="center", color="0.6")
-    ax.set_xticks(range(n - 1), names[:-1], rotation=35, ha="right")
-    ax.set_yticks(range(1, n), names[1:])
-    ax.set_xlim(-0.5, n - 1.5)
-    ax.set_ylim(n - 0.5, 0.5)
-    ax.spines[:].set_visible(False)
+    grid = pd.DataFrame(np.nan, index=list(names), columns=list(names))
+    for (left, right), count in bytes_off.items():
+        first, second = sorted((left, right), key=names.index)
+        grid.loc[second, first] = count
+    grid = grid.iloc[1:, :-1]
+    text = grid.map(lambda count: "" if np.isnan(count) else "=" if count == 0 else f"{count:,.0f}")
+    top = max(1e4, np.nanmax(grid.to_numpy()))
+    look = {"cmap": "cividis_r", "norm": LogNorm(1, top), "cbar": False, "linewidths": 0.5, "linecolor": "0.9"}
+    sns.heatmap(grid.where(grid > 0), ax=ax, **look)
+    for row, column in np.argwhere(text.to_numpy() != ""):
+        count = grid.iat[row, column]
+        ink = "white" if count > 0 and np.log(count) > 0.55 * np.log(top) else "black"
+        ax.text(column + 0.5, row + 0.5, text.iat[row, column], ha="center", va="center", fontsize=SMALL, color=ink)
     ax.grid(visible=False)
-    ax.tick_params(length=0)
-    return ax
-
-
-def sum_bits_bars(ax: Axes, labels: Sequence[str], bits: Sequence[float]) -> Axes:
-    """Bits that each shape's sums need, beside the 24 that an fp32 accumulator has."""
-    position = np.arange(len(labels))
-    colours = [BLUE if b <= FP32_BITS else ORANGE for b in bits]
-    hatches = ["" if b <= FP32_BITS else "///" for b in bits]
-    for y, b, colour, hatch in zip(position, bits, colours, hatches, strict=True):
-        ax.barh(y, b, color=colour, hatch=hatch, edgecolor="white")
-        ax.text(b, y, f" {b:.1f}", va="center", fontsize=8)
-    ax.axvline(FP32_BITS, color="black", linewidth=1.5)
-    ax.text(FP32_BITS + 0.3, -0.45, "24 bits: fp32", ha="left", va="bottom", fontsize=8)
-    ax.set(yticks=position, yticklabels=labels, xlabel="bits of the largest sum over its granularity",
-           xlim=(0, max([*bits, FP32_BITS]) * 1.1))  # fmt: skip
-    ax.invert_yaxis()
-    return ax
-
-
-def tie_cost(ax: Axes, labels: Sequence[str], refused: Sequence[int], total: int) -> Axes:
-    """Outputs that the task refuses when some elements of A are rounded the other way (log scale).
-
-    Args:
-        ax: where to draw.
-        labels: what was changed.
-        refused: outputs outside the tolerance.
-        total: outputs of C.
-    """
-    position = np.arange(len(labels))
-    ax.bar(position, [max(r, 0.5) for r in refused], color=ORANGE, edgecolor="white")
-    for x, r in enumerate(refused):
-        if r == 0:
-            ax.text(x, 0.7, "0: accepted", ha="center", va="bottom", fontsize=8)
-        else:
-            ax.text(x, r / 1.3, f"{r:,}\n{100 * r / total:.2g} %", ha="center", va="top", fontsize=8, color="white")
-    ax.axhline(total, color=GREY, linewidth=1, linestyle="--")
-    ax.text(-0.45, total * 1.1, f"all {total:,} outputs", ha="left", va="bottom", fontsize=8, color="0.25")
-    ax.set_yscale("log")
-    ax.set(xticks=position, xticklabels=labels, ylabel="outputs outside the tolerance", ylim=(0.5, total * 4))
+    ax.tick_params(axis="y", rotation=0, length=0)
+    ax.set_xticks(ax.get_xticks(), grid.columns, rotation=35, ha="right")
     return ax

@@ -19,12 +19,8 @@ HUES: dict[str, str] = {
     "grey": "#8a8a8a",
 }
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
-
-EVIDENCE_COLOURS: dict[str, str] = {
-    "measured": HUES["green"],
-    "emulated": HUES["blue"],
-    "modelled": HUES["purple"],
-}
+SMALL = 9  # points: no letter of a figure is smaller
+EVIDENCE_COLOURS = {"measured": HUES["green"], "emulated": HUES["blue"], "modelled": HUES["purple"]}
 
 # One look per variant in every figure; relatives (B row-major or preshuffled) have neighbouring hues.
 _VARIANTS: dict[str, tuple[str, str]] = {
@@ -45,8 +41,8 @@ _RC: dict[str, Any] = {
     "figure.facecolor": "white",  # figures stay readable on a dark page: they bring their own paper
     "savefig.facecolor": "white",
     "figure.constrained_layout.use": True,
-    "font.size": 9.5,
-    "axes.titlesize": 10.5,
+    "font.size": 10,
+    "axes.titlesize": 11,
     "axes.titlelocation": "left",
     "axes.titleweight": "bold",
     "axes.spines.top": False,
@@ -58,15 +54,18 @@ _RC: dict[str, Any] = {
     "axes.edgecolor": "0.35",
     "xtick.color": "0.25",
     "ytick.color": "0.25",
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
     "legend.frameon": False,
-    "legend.fontsize": 8.5,
+    "legend.fontsize": SMALL,
+    "legend.title_fontsize": SMALL,
     "svg.hashsalt": "mxfp4lab",  # the same figure gives the same file
     "svg.fonttype": "path",
 }
 
 
 def use_style() -> None:
-    """Set matplotlib's defaults for this process; a notebook calls it once in its set-up cell."""
+    """Set matplotlib's defaults for this process; `notebook.start` does it."""
     import matplotlib
 
     matplotlib.rcParams.update(_RC)

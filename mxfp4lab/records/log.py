@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,8 @@ from mxfp4lab.shapes import Shape, parse_shape
 
 MAX_LINE_BYTES = 4 << 20
 """A longer line is not one of ours (a trial with counts of three launches is about 3 kB)."""
-
-
 MAX_KINDS = 8
 """Distinct reasons told per file; a foreign file of a million rows shall not answer with a million warnings."""
-
-
 ADVICE = "free some space or choose another folder and run it again: what is written counts"
 
 
@@ -41,10 +37,9 @@ class RecordsError(ValueError):
 
 def new_run_id(kind: str, now: datetime | None = None) -> str:
     """``20261129T155959-tune-3fa2``: sorts by time; the random tail keeps two runs of one second apart."""
-    now = now or datetime.now(UTC)
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", kind):
         raise ValueError(f"kind: {kind!r}; allowed: letters, digits, '_', '.', '-'")
-    return f"{now:%Y%m%dT%H%M%S}-{kind}-{secrets.token_hex(2)}"
+    return f"{now or datetime.now(UTC):%Y%m%dT%H%M%S}-{kind}-{secrets.token_hex(2)}"
 
 
 def write_run_json(run_folder: Path, content: Mapping[str, Any]) -> Path:
@@ -82,13 +77,13 @@ class TrialLog:
             raise ValueError(f"worker: {worker!r}; allowed: letters, digits, '_', '.', '-'")
         self.path = Path(run_folder) / f"trials-{worker}.jsonl"
         self.worker = worker
-        self._torn = False
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor: int | None = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-            self._torn = not _ends_with_newline(self.path)
+            self._descriptor: int | None = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         except OSError as error:
             raise RecordsError(f"cannot write {self.path}: {error.strerror or error}; {ADVICE}") from None
+        size = os.fstat(self._descriptor).st_size
+        self._torn = size > 0 and os.pread(self._descriptor, 1, size - 1) != b"\n"
 
     def append(self, trial: Trial) -> None:
         """Write one row.
@@ -109,6 +104,7 @@ class TrialLog:
             raise RecordsError(f"cannot write {self.path}: the disk took {written} of {len(data)} bytes; {ADVICE}")
 
     def close(self) -> None:
+        """Close the file; a second time does nothing."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -118,15 +114,6 @@ class TrialLog:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-def _ends_with_newline(path: Path) -> bool:
-    with path.open("rb") as handle:
-        size = handle.seek(0, os.SEEK_END)
-        if size == 0:
-            return True
-        handle.seek(size - 1)
-        return handle.read(1) == b"\n"
 
 
 def read_trials(path: Path | str, shape: Shape | str | None = None) -> tuple[list[Trial], list[str]]:
@@ -152,23 +139,16 @@ def read_trials(path: Path | str, shape: Shape | str | None = None) -> tuple[lis
         with path.open("rb") as handle:
             for number, line in _lines(handle):
                 if needle not in line and b'": ' not in line and len(line) <= MAX_LINE_BYTES:
-                    # Even an unread line must not hide a torn end: the file's last byte says so.
-                    if not line.endswith(b"\n"):
-                        skipped.setdefault("torn last line", []).append(number)
+                    trial, why = None, "" if line.endswith(b"\n") else "torn last line"  # unread, and not hidden
+                else:
+                    trial, why = _parse_line(line)
+                if why:
+                    kind = why if why in skipped or len(skipped) < MAX_KINDS else "other reasons"
+                    skipped.setdefault(kind, []).append(number)
+                if trial is None or (shape is not None and trial.shape != shape):
                     continue
-                trial, why = _parse_line(line)
-                if trial is None:
-                    if why:
-                        kind = why if why in skipped or len(skipped) < MAX_KINDS else "other reasons"
-                        skipped.setdefault(kind, []).append(number)
-                    continue
-                if shape is not None and trial.shape != shape:
-                    continue
-                identity = trial.identity
-                if identity in kept:
-                    repeated += 1
-                    del kept[identity]  # the later row takes the later place
-                kept[identity] = trial
+                repeated += kept.pop(trial.identity, None) is not None  # the later row takes the later place
+                kept[trial.identity] = trial
     except OSError as error:
         return list(kept.values()), [f"{path}: cannot read: {error.strerror or error}"]
     warnings = [_skip_text(path, why, lines) for why, lines in skipped.items()]
@@ -182,19 +162,11 @@ def find_trial_files(outputs: Path | str) -> list[Path]:
     return sorted(Path(outputs).glob("runs/*/trials-*.jsonl"))
 
 
-def read_all_trials(
-    outputs: Path | str, shape: Shape | None = None, extra: Iterable[Path] = ()
-) -> tuple[dict[str, Trial], list[str]]:
-    """Every trial of every run, identity -> the latest row; what a re-run need not do again.
-
-    Args:
-        outputs: the folder that holds ``runs/``.
-        shape: as in `read_trials`.
-        extra: further files, e.g. records committed with the repository; rows under ``outputs`` win over them.
-    """
+def read_all_trials(outputs: Path | str, shape: Shape | None = None) -> tuple[dict[str, Trial], list[str]]:
+    """Every trial of every run below a folder, identity -> the latest row; what a re-run need not do again."""
     trials: dict[str, Trial] = {}
     warnings: list[str] = []
-    for path in [*extra, *find_trial_files(outputs)]:
+    for path in find_trial_files(outputs):
         found, said = read_trials(path, shape)
         trials.update((trial.identity, trial) for trial in found)
         warnings += said
@@ -216,31 +188,26 @@ def _parse_line(line: bytes) -> tuple[Trial | None, str]:
         return None, ""
     if len(line) > MAX_LINE_BYTES:
         return None, f"line longer than {MAX_LINE_BYTES >> 20} MiB"
-    whole = line.endswith(b"\n")
     try:
         data = _DECODER.decode(line.decode())
         if b"\\ud" in line:  # half a surrogate pair is JSON too, and cannot be shown
             json.dumps(data, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
-        return None, "not JSON" if whole else "torn last line"
+        return None, "not JSON" if line.endswith(b"\n") else "torn last line"
     try:
         return Trial.from_dict(data), ""
     except ValueError as error:
         return None, f"not a trial ({error})"
 
 
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} in JSON")
-
-
 def _finite(text: str) -> float:
     number = float(text)
-    if math.isinf(number):  # 1e999: JSON, but no number of ours
+    if not math.isfinite(number):  # NaN, or 1e999: no number of ours
         raise ValueError(f"{text} in JSON")
     return number
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
+_DECODER = json.JSONDecoder(parse_constant=_finite, parse_float=_finite)
 
 
 def _skip_text(path: Path, why: str, lines: list[int]) -> str:

@@ -1,8 +1,4 @@
-"""The record of one config on one shape, and the counts that a prediction is made of.
-
-A `Trial` is a plain frozen value: it knows which fields may stand together (a clock's ``latency_us`` only beside
-``measured``, a ``predicted_us`` only beside ``modelled``) and what makes two trials the same trial (`Trial.identity`).
-"""
+"""One trial as a value: what was done, on what, how it ended, and the counts that a prediction is made of."""
 
 from __future__ import annotations
 
@@ -10,13 +6,12 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
-from mxfp4lab import display
-from mxfp4lab.records.show import COUNT_HEADERS, count_rows, counts_title, trial_lines
+from mxfp4lab.display import Grid, Shown, badge
 from mxfp4lab.shapes import Shape
 
 SCHEMA = 1
@@ -48,17 +43,13 @@ class Status(StrEnum):
     skipped = "skipped"
 
 
-def canonical_json(value: Any) -> str:
-    """One text per value: sorted keys, no spaces, no NaN. Raises ValueError for NaN and infinities."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
 def content_hash(value: Any, digits: int = 16) -> str:
-    """First ``digits`` hex digits of the sha256 of ``canonical_json(value)``."""
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:digits]
+    """First hex digits of the sha256 of a value's JSON with sorted keys; ValueError for a NaN in it."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:digits]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LaunchCounts:
     """What one launch of a Plan does, counted by executing one of its workgroups.
 
@@ -93,25 +84,26 @@ class LaunchCounts:
     occupancy_waves_per_simd: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _LAUNCH_FIELDS}
+        """Every field."""
+        return dict(vars(self))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LaunchCounts:
-        _refuse_unknown("LaunchCounts", data, _LAUNCH_FIELDS)
-        for key, value in data.items():
-            if key != "name" and not _is_number(value):
-                raise ValueError(f"LaunchCounts.{key}: {value!r} is not a finite number")
-        try:
-            return cls(**data)
-        except TypeError as error:
-            raise ValueError(f"LaunchCounts: {error}") from None
+        """Read what `to_dict` wrote; ValueError names the field that is wrong."""
+        return _build(cls, data)
 
 
-_LAUNCH_FIELDS = tuple(f.name for f in fields(LaunchCounts))
+COUNT_COLUMNS = {
+    "kernel": "name", "workgroups": "workgroups", "waves each": "waves_per_workgroup", "VALU": "valu_per_wave",
+    "MFMA": "mfma_per_wave", "convert": "convert_per_wave", "memory": "vmem_per_wave", "LDS": "lds_per_wave",
+    "scalar": "scalar_per_wave", "barriers": "barriers_per_wave", "KiB read": "load_bytes_per_workgroup",
+    "KiB written": "store_bytes_per_workgroup", "VGPRs": "vgprs", "spilled": "spilled_vgprs",
+    "waves per SIMD": "occupancy_waves_per_simd",
+}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+@dataclass(frozen=True, repr=False)
+class Counts(Shown):
     """Counts of every launch of a Plan on one shape. Always ``emulated``: the machine code was executed.
 
     ``partial_bytes`` is the size of the split-K workspace that a second launch reads back (0 without one).
@@ -123,61 +115,59 @@ class Counts:
     partial_bytes: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "evidence": str(Evidence.emulated),
-            "shape": _shape_dict(self.shape),
-            "launches": [launch.to_dict() for launch in self.launches],
-            "split_k": self.split_k,
-            "partial_bytes": self.partial_bytes,
-        }
+        """Plain JSON values."""
+        launches = [launch.to_dict() for launch in self.launches]
+        return {"evidence": "emulated", **vars(self), "shape": _shape_dict(self.shape), "launches": launches}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Counts:
-        _refuse_unknown("Counts", data, ("evidence", "shape", "launches", "split_k", "partial_bytes"))
+        """Read what `to_dict` wrote; ValueError names the field that is wrong."""
+        data = {key: value for key, value in _object("Counts", data).items() if key != "evidence"}
         launches = data.get("launches")
         if not isinstance(launches, list):
             raise ValueError(f"Counts.launches: {launches!r} is not a list")
-        return cls(
-            shape=_shape_from(data.get("shape")),
-            launches=tuple(LaunchCounts.from_dict(_mapping("Counts.launches[]", item)) for item in launches),
-            split_k=_int("Counts.split_k", data.get("split_k", 1)),
-            partial_bytes=_int("Counts.partial_bytes", data.get("partial_bytes", 0)),
-        )
+        data["launches"] = tuple(LaunchCounts.from_dict(item) for item in launches)
+        return _build(cls, data)
 
-    def __str__(self) -> str:
-        return f"{counts_title(self)}\n{display.text_table(COUNT_HEADERS, count_rows(self))}"
+    @property
+    def title(self) -> str:
+        return f"Counts of {self.shape}{f', split-K {self.split_k}' if self.split_k > 1 else ''}"
 
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(str(self))
-
-    def _repr_html_(self) -> str:
-        body = display.table(COUNT_HEADERS, count_rows(self), "Executed by one wave; KiB by one workgroup.")
-        mark = display.badge("emulated", "emulated")
-        return display.card(counts_title(self), f'{body}<div style="margin-top:6px">{mark}</div>')
+    def lines(self) -> list[Any]:
+        """A row per launch."""
+        rows = [[_count(header, getattr(launch, name)) for header, name in COUNT_COLUMNS.items()]
+                for launch in self.launches]  # fmt: skip
+        return [Grid(tuple(COUNT_COLUMNS), rows, "Executed by one wave; KiB by one workgroup; emulated.")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+def _count(header: str, value: Any) -> Any:
+    """KiB where they are meant; whole where every wave executes as much."""
+    value = value / 1024 if header.startswith("KiB") else value
+    return value if isinstance(value, str) or value != int(value) else int(value)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Trial(Shown):
     """One config on one shape, with everything needed to know what was done and whether it was done before.
 
+    It knows which fields may stand together: a clock's ``latency_us`` only beside ``measured``, a ``predicted_us`` only
+    beside ``modelled`` and a ``model_version``. A row that stopped before its number (``invalid``, ``screened``) is
+    filed under the evidence that it was on its way to.
+
     Attributes:
+        config: as it was then: fields that have since been retired stay in it, and are shown and never rebuilt.
         kernel_hash: hash of the launches' sources, constants and options, known before anything is compiled.
         knobs: environment variables that change generated code or launches, as they were.
         arch: compile target, e.g. ``"gfx950"`` or ``"sm_90"``.
         device: name of the GPU that ran it; ``""`` where none did.
         toolchain: versions that decide the machine code.
-        regime: of a time: ``"harness"``, ``"kernel"``, ...; ``""`` where there is no time.
+        regime: of a time: ``"harness"``, ``"leaderboard"``, ...; ``""`` where there is no time.
         reason: why the status is not ``ok``, one sentence.
         verified: ``none``, ``emulated`` or ``gpu``: who compared C with the reference.
         bf16_identical: fraction of C's elements whose bf16 bits equal the reference's.
-        latency_us: a clock's reading; only with evidence ``measured``.
-        predicted_us: a model's; only with evidence ``modelled`` and a ``model_version``.
         resources: kernel name -> registers, spills, LDS and matrix instructions, read from the machine code.
         detail: anything else worth keeping (spread of a timing, terms of a prediction, where a config comes from);
             no part of the identity.
-
-    A row that stopped before its number (``invalid``, ``compile_error``, ``screened``) is filed under the evidence
-    that it was on its way to.
     """
 
     run_id: str
@@ -206,78 +196,38 @@ class Trial:
     started_at: str = ""
     worker: str = ""
     detail: Mapping[str, Any] = field(default_factory=dict)
-    schema: int = SCHEMA
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "evidence", Evidence(self.evidence))
         object.__setattr__(self, "status", Status(self.status))
         if self.verified not in VERIFIED:
             raise ValueError(f"Trial.verified: {self.verified!r}; allowed: {', '.join(VERIFIED)}")
-        if self.latency_us is not None and self.evidence is not Evidence.measured:
-            raise ValueError(f"Trial.latency_us belongs to measured trials only, this one is {self.evidence}")
-        if self.predicted_us is not None and self.evidence is not Evidence.modelled:
-            raise ValueError(f"Trial.predicted_us belongs to modelled trials only, this one is {self.evidence}")
+        for name, kind in (("latency_us", Evidence.measured), ("predicted_us", Evidence.modelled)):
+            if getattr(self, name) is not None and self.evidence is not kind:
+                raise ValueError(f"Trial.{name} belongs to {kind} trials only, this one is {self.evidence}")
         if self.predicted_us is not None and not self.model_version:
             raise ValueError("Trial.predicted_us needs a model_version beside it")
         for name in ("bf16_identical", "latency_us", "predicted_us"):
             value = getattr(self, name)
-            if value is not None and (not _is_number(value) or value < 0):
+            if value is not None and not (_is(value, (int, float)) and math.isfinite(value) and value >= 0):
                 raise ValueError(f"Trial.{name}: {value!r} is not a finite number >= 0")
 
     @property
     def identity(self) -> str:
         """Hash of what makes this trial this trial; equal for a repetition, whatever its outcome."""
-        return content_hash(
-            [
-                self.shape.m,
-                self.shape.n,
-                self.shape.k,
-                self.variant,
-                dict(self.config),
-                self.kernel_hash,
-                dict(self.knobs),
-                self.arch,
-                self.device,
-                dict(self.toolchain),
-                str(self.evidence),
-                self.regime,
-                self.seed,
-                self.generator_device,
-                self.model_version,
-            ]
-        )
+        return content_hash([
+            *self.shape.as_tuple, self.variant, dict(self.config), self.kernel_hash, dict(self.knobs), self.arch,
+            self.device, dict(self.toolchain), str(self.evidence), self.regime, self.seed, self.generator_device,
+            self.model_version,
+        ])  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; fields that hold nothing are left out."""
-        row: dict[str, Any] = {"schema": self.schema}
-        for name in _TRIAL_FIELDS:
-            value = getattr(self, name)
-            if name == "shape":
-                row["shape"] = _shape_dict(value)
-            elif name == "counts":
-                if value is not None:
-                    row["counts"] = value.to_dict()
-            elif name in ("evidence", "status"):
-                row[name] = str(value)
-            elif name in _REQUIRED_FIELDS or not (value is None or value == "" or value == {}):
-                row[name] = value
-        return row
-
-    def lines(self) -> list[tuple[str, str]]:
-        """(name, value) for people: what was done, how it ended, and its number with the kind of evidence."""
-        return trial_lines(self)
-
-    def __str__(self) -> str:
-        return display.text_facts(f"trial {self.identity}", self.lines())
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(str(self))
-
-    def _repr_html_(self) -> str:
-        tone = {"ok": "good", "screened": "warn", "invalid": "warn", "skipped": "quiet"}.get(str(self.status), "bad")
-        badges = f"{display.badge(self.evidence, str(self.evidence))} {display.badge(self.status, tone)}"
-        body = f'{display.facts(self.lines())}<div style="margin-top:6px">{badges}</div>'
-        return display.card(f"Trial {self.identity}", body)
+        empty = {name: value for name, value in vars(self).items() if value is None or value == "" or value == {}}
+        row = {"schema": SCHEMA, **vars(self), "shape": _shape_dict(self.shape)}
+        if self.counts is not None:
+            row["counts"] = self.counts.to_dict()
+        return {name: value for name, value in row.items() if name not in empty or name in _REQUIRED[Trial]}
 
     def to_line(self) -> str:
         """One line of JSON, newline included. Raises ValueError for a NaN anywhere in it."""
@@ -290,36 +240,78 @@ class Trial:
         Raises:
             ValueError: another schema, an unknown or missing field, or a value of the wrong type; names the field.
         """
-        data = dict(_mapping("Trial", data))
+        data = dict(_object("Trial", data))
         schema = data.pop("schema", None)
-        if schema != SCHEMA or isinstance(schema, bool):
+        if not _is(schema, (int,)) or schema != SCHEMA:
             raise ValueError(f"schema {schema!r}, this version reads {SCHEMA}")
-        _refuse_unknown("Trial", data, _TRIAL_FIELDS)
-        for name in _REQUIRED_FIELDS:
-            if name not in data:
-                raise ValueError(f"Trial.{name} is missing")
-        for name in _TEXT_FIELDS:
-            if name in data and not isinstance(data[name], str):
-                raise ValueError(f"Trial.{name}: {data[name]!r} is not text")
-        for name in ("config", "knobs", "toolchain", "detail", "resources"):
-            if name in data:
-                _mapping(f"Trial.{name}", data[name])
-        for kernel, facts in data.get("resources", {}).items():
-            _mapping(f"Trial.resources[{kernel!r}]", facts)
-        if "seed" in data:
-            _int("Trial.seed", data["seed"])
-        data["shape"] = _shape_from(data["shape"])
+        for kernel, facts in data["resources"].items() if isinstance(data.get("resources"), dict) else ():
+            _object(f"Trial.resources[{kernel!r}]", facts)
         if "counts" in data:
-            data["counts"] = Counts.from_dict(_mapping("Trial.counts", data["counts"]))
-        return cls(**data)
+            data["counts"] = Counts.from_dict(data["counts"])
+        return _build(cls, data)
+
+    @property
+    def title(self) -> str:
+        return f"trial {self.identity}"
+
+    def lines(self) -> list[tuple[str, Any]]:
+        """(name, value) for people: every field that holds something, evidence and status first."""
+        tone = {"ok": "good", "screened": "warn", "invalid": "warn", "skipped": "quiet"}.get(str(self.status), "bad")
+        first = [("evidence", badge(self.evidence, str(self.evidence))), ("status", badge(self.status, tone))]
+        row = {**self.to_dict(), "shape": str(self.shape)}
+        rest = [(name, _words(value)) for name, value in row.items() if name not in ("evidence", "status", "counts")]
+        return [*first, *rest]
 
 
-_TRIAL_FIELDS = tuple(f.name for f in fields(Trial) if f.name != "schema")
-_REQUIRED_FIELDS = ("run_id", "shape", "variant", "config", "config_id", "arch", "evidence", "status")
-_TEXT_FIELDS = (
-    *("run_id", "variant", "config_id", "kernel_hash", "arch", "device", "regime", "reason", "verified"),
-    *("model_version", "generator_device", "started_at", "worker", "evidence", "status"),
-)
+def _words(value: Any) -> str:
+    if not isinstance(value, Mapping):
+        return f"{value:.2f}" if isinstance(value, float) else str(value)
+    return ", ".join(f"{name}={f'({_words(of)})' if isinstance(of, Mapping) else of}" for name, of in value.items())
+
+
+# -- JSON to values: the names and types of a dataclass's fields are its schema ---------------------------------------
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,), "int": (int,), "float": (int, float), "Mapping": (dict,), "Evidence": (str,), "Status": (str,),
+    "Shape": (Shape,), "Counts": (Counts,), "tuple": (tuple,),
+}  # fmt: skip
+_FIELDS = {
+    cls: {f.name: _TYPES[str(f.type).split("[")[0].split(" ")[0]] for f in fields(cls)}
+    for cls in (LaunchCounts, Counts, Trial)
+}
+# A published row may know a count as a mean only.
+_FIELDS[LaunchCounts] = {name: (str,) if name == "name" else (int, float) for name in _FIELDS[LaunchCounts]}
+_REQUIRED = {
+    cls: [f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING] for cls in _FIELDS
+}
+
+
+def _build(cls: type, data: Mapping[str, Any]) -> Any:
+    """An instance from JSON values, or a ValueError that names the field."""
+    what = cls.__name__
+    data = dict(_object(what, data))
+    if "shape" in data:
+        data["shape"] = _shape_from(data["shape"])
+    for name, value in data.items():
+        allowed = _FIELDS[cls].get(name)
+        if allowed is None:
+            raise ValueError(f"{what}: unknown field {name!r}")
+        if not _is(value, allowed) or (isinstance(value, float) and not math.isfinite(value)):
+            raise ValueError(f"{what}.{name}: {value!r} is not {' or '.join(kind.__name__ for kind in allowed)}")
+    for name in _REQUIRED[cls]:
+        if name not in data:
+            raise ValueError(f"{what}.{name} is missing")
+    return cls(**data)
+
+
+def _is(value: Any, allowed: tuple[type, ...]) -> bool:
+    return isinstance(value, allowed) and not isinstance(value, bool)
+
+
+def _object(what: str, data: Any) -> Mapping[str, Any]:
+    if not isinstance(data, Mapping):
+        raise ValueError(f"{what}: {type(data).__name__} where an object is expected")
+    return data
 
 
 def _shape_dict(shape: Shape) -> dict[str, int]:
@@ -327,36 +319,10 @@ def _shape_dict(shape: Shape) -> dict[str, int]:
 
 
 def _shape_from(data: Any) -> Shape:
-    data = _mapping("shape", data)
-    if data.keys() != {"m", "n", "k"}:
-        raise ValueError(f"shape: {dict(data)!r} does not have exactly m, n, k")
-    return _shape(_int("shape.m", data["m"]), _int("shape.n", data["n"]), _int("shape.k", data["k"]))
+    sizes = [_object("shape", data).get(name) for name in ("m", "n", "k")]
+    if len(data) != 3 or not all(_is(size, (int,)) for size in sizes):
+        raise ValueError(f"shape: {dict(data)!r} is not m, n, k as integers")
+    return _shape(*sizes)
 
 
 _shape = lru_cache(maxsize=256)(Shape)  # a file of a million rows names few shapes
-
-
-def _mapping(name: str, value: Any) -> Mapping[str, Any]:
-    if type(value) is not dict and not isinstance(value, Mapping):  # the first test is the quick one
-        raise ValueError(f"{name}: {type(value).__name__} where an object is expected")
-    return value
-
-
-def _int(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{name}: {value!r} is not an integer")
-    return value
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
-    return math.isfinite(value)
-
-
-def _refuse_unknown(what: str, data: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    if not isinstance(data, Mapping):
-        raise ValueError(f"{what}: a {type(data).__name__} is not an object")
-    unknown = [key for key in data if key not in known]
-    if unknown:
-        raise ValueError(f"{what}: unknown field {unknown[0]!r}")

@@ -14,11 +14,11 @@ from mxfp4lab.config import GemmConfig
 from mxfp4lab.emulate import count_plan
 from mxfp4lab.gfx950 import compile_plan
 from mxfp4lab.model import predict_counts
+from mxfp4lab.notebook.isa_view import Line, inner_loop, lines_between
 from mxfp4lab.paths import REPO_ROOT, data_path
 from mxfp4lab.plan import VARIANTS, build_plan, default_config, known_configs
 from mxfp4lab.shapes import Shape, parse_shape
 from mxfp4lab.tours.ladder import Measured, Step, measure
-from mxfp4lab.tours.listing import Line, by_source, lines_of
 from mxfp4lab.workers import compile_many
 
 LAUNCH_HEADERS = (
@@ -228,12 +228,21 @@ def dropped_ideas() -> tuple[list[str], list[list[str]]]:
 def loop_of(shape: Shape, convert: str) -> list[Line]:
     """The K loop of the fused kernel over preshuffled B."""
     config = GemmConfig(block_m=16, block_n=128, block_k=256, convert=convert)
-    return lines_of(compile_plan(build_plan("fused_preshuffled", config, shape)).kernels[0])
+    kernel = compile_plan(build_plan("fused_preshuffled", config, shape)).kernels[0]
+    return lines_between(kernel, *inner_loop(kernel.program))
 
 
 def valu_of(lines: Iterable[Line]) -> int:
     """Vector instructions that are no MFMA."""
     return sum(line.kind in ("valu", "convert") for line in lines)
+
+
+def by_source(lines: list[Line]) -> list[tuple[str, int, dict[str, int]]]:
+    groups: dict[str, dict[str, int]] = {}
+    for line in lines:
+        kinds = groups.setdefault(line.source or "(no source line)", {})
+        kinds[line.kind] = kinds.get(line.kind, 0) + 1
+    return [(source, sum(kinds.values()), kinds) for source, kinds in groups.items()]
 
 
 def source_rows(lines: Sequence[Line], most: int) -> list[list[Any]]:

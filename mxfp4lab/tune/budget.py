@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from dataclasses import dataclass
 from typing import Any
 
-ALLOWED = 'a number of configs from 1 to 100000 (200, "200 configs"), or of seconds ("90s"), or "all"'
+BUDGET_FORMS = 'a number of configs from 1 to 100000 (200, "200 configs"), or of seconds ("90s"), or "all"'
 MAX_CONFIGS = 100_000
 MAX_SECONDS = 7 * 86_400.0
 
@@ -16,11 +15,6 @@ MAX_SECONDS = 7 * 86_400.0
 # rest around the best.
 SURVEY_SHARE, SPACE_SHARE = 0.35, 0.75
 SURVEY_WITHOUT_LIMIT = 60
-
-
-def max_workers() -> int:
-    """Most compile processes that a request may ask for: twice the cores, at least 8. Each takes about 300 MB."""
-    return max(8, 2 * (os.cpu_count() or 1))
 
 
 @dataclass(frozen=True)
@@ -63,16 +57,16 @@ def parse_budget(value: Any) -> Budget:
             return Budget()
         match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,6})?(?:[eE]\d)?)\s*(s|sec|seconds|configs?)?\s*", value)
         if match is None:
-            raise ValueError(f"budget={value!r}; allowed: {ALLOWED}")
+            raise ValueError(f"budget={value!r}; allowed: {BUDGET_FORMS}")
         number, unit = float(match.group(1)), match.group(2) or ""
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         number = float(value)
     else:
-        raise ValueError(f"budget={value!r}; allowed: {ALLOWED}")
+        raise ValueError(f"budget={value!r}; allowed: {BUDGET_FORMS}")
     if unit.startswith("s"):
         if not 0 < number <= MAX_SECONDS:
-            raise ValueError(f"budget={value!r}: seconds out of range; allowed: {ALLOWED}")
+            raise ValueError(f"budget={value!r}: seconds out of range; allowed: {BUDGET_FORMS}")
         return Budget(seconds=number)
     if not math.isfinite(number) or number != int(number) or not 1 <= number <= MAX_CONFIGS:
-        raise ValueError(f"budget={value!r}: not a whole number in range; allowed: {ALLOWED}")
+        raise ValueError(f"budget={value!r}: not a whole number in range; allowed: {BUDGET_FORMS}")
     return Budget(configs=int(number))

@@ -1,16 +1,48 @@
-"""What a search works with: compiler, emulator, model. One place to swap them, and to keep their imports late."""
+"""What a search works with: compiler, screens, counter, model, emulator, GPUs. The one place to swap them.
+
+A `Look` is what compiling a plan and executing one workgroup of each launch showed; it is taken in this process's
+compile workers, or in the workers of a pool, by the same function. Imports are late: torch and triton load with the
+first plan.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
+from mxfp4lab.hardware import LDS_BYTES
 from mxfp4lab.records import Counts, Status
 from mxfp4lab.shapes import Shape
 
 IDENTICAL_WHERE_INEXACT = 0.999
 """Share of identical bf16 to ask for where fp32 sums round, so that their order shows; 1.0 where they are exact."""
+
+DEFAULT_MAX_SPILLS = 16
+"""Spilled VGPRs: in published MI355X times 2-4 cost about 1.1x, 8-16 about 1.3x, more 1.6x and up."""
+
+SCREENS: dict[str, str] = {
+    "hazard": "an instruction reads a result too early: its value cannot be trusted",
+    "scaled mfma": "Triton fell back to bf16 matrix instructions",
+    "lds": f"more LDS than the {LDS_BYTES} bytes of a workgroup",
+    "spills": "too many registers spilled to memory",
+}
+
+Facts = Mapping[str, Mapping[str, Any]]
+"""What screens, tables and records need of compiled kernels, as JSON values: kernel name -> facts."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What became of one plan: not ``ok`` with a reason, or its facts and, on gfx950, its counts."""
+
+    index: int
+    status: Status = Status.ok
+    reason: str = ""
+    facts: Facts = field(default_factory=dict)
+    counts: Counts | None = None
 
 
 @dataclass(frozen=True)
@@ -25,48 +57,200 @@ class Check:
     status: Status
     reason: str = ""
     bf16_identical: float | None = None
-    detail: Mapping[str, Any] | None = None
+    detail: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Instruments:
-    """The rooms below, as functions.
+    """The rooms above, as functions.
 
     Attributes:
-        compile_many: plans, worker count -> results in the order in which they are done.
-        count: compiled plan -> counts of one workgroup of each launch.
+        look: plans, spills allowed -> a `Look` of each in the order in which they are done.
         predict: counts -> a prediction with predicted_us, interval, terms, model_version, extrapolated.
         model_version: of what `predict` would answer now.
-        verify: compiled plan, seed -> what executing it on the real shape showed.
-        toolchain: versions that decide the machine code.
-        knobs: environment variables that do, as they are now.
+        verify: plan, seed, races -> what executing it on the real shape showed.
+        toolchain, knobs: versions and environment variables that decide the machine code, as they are now.
+        gpus: a pool whose workers own one GPU each; None where nothing is measured.
     """
 
-    compile_many: Callable[[Sequence[Any], int | None], Iterator[Any]]
-    count: Callable[[Any], Counts]
+    look: Callable[[Sequence[Any], int | None], Iterator[Look]]
     predict: Callable[[Counts], Any]
     model_version: Callable[[], str]
-    verify: Callable[[Any, int], Check]
+    verify: Callable[[Any, int, bool], Check]
     toolchain: Callable[[], Mapping[str, str]]
     knobs: Callable[[], Mapping[str, str]]
+    gpus: Any = None
 
 
-def real_instruments() -> Instruments:
-    """The toolchain, the gfx950 emulator and the time model."""
-    from mxfp4lab.emulate import count_plan
+def real_instruments(workers: int | None = None, pool: Any = None) -> Instruments:
+    """The toolchain, the gfx950 emulator and the time model.
+
+    Args:
+        workers: local processes that compile; one per core without it.
+        pool: of GPUs, which then measure; or of CPUs anywhere, which then compile and count.
+    """
     from mxfp4lab.gfx950 import current_knobs, toolchain_versions
     from mxfp4lab.model import predict_counts, stored_model
+
+    gpus = pool if pool is not None and pool.device else None
+    look = partial(_look_here, workers) if pool is None or gpus is not None else partial(_look_in_pool, pool)
+    return Instruments(
+        look, predict_counts, lambda: stored_model().version, Verifier(), toolchain_versions, current_knobs, gpus
+    )
+
+
+# -- compile, screen, count -------------------------------------------------------------------------------------------
+
+
+def _look_here(workers: int | None, plans: Sequence[Any], max_spills: int | None) -> Iterator[Look]:
+    """Compiled on local cores, counted in this process."""
     from mxfp4lab.workers import compile_many
 
-    return Instruments(
-        compile_many=lambda plans, workers: compile_many(plans, workers),
-        count=count_plan,
-        predict=predict_counts,
-        model_version=lambda: stored_model().version,
-        verify=Verifier(),
-        toolchain=toolchain_versions,
-        knobs=current_knobs,
-    )
+    # Closing the generator ends its worker processes, also on Ctrl-C or when time is up.
+    with closing(compile_many(plans, workers)) as results:
+        for done in results:
+            yield Look(done.index, *judged(done.compiled, done.error, max_spills))
+
+
+def _look_in_pool(pool: Any, plans: Sequence[Any], max_spills: int | None) -> Iterator[Look]:
+    """Compiled and counted by the pool's workers."""
+    from mxfp4lab.workers import Task
+
+    tasks = [Task("mxfp4lab.tune.instruments:look_at", {**plan_request(plan), "max_spills": max_spills})
+             for plan in plans]  # fmt: skip
+    with closing(pool.run_all(tasks)) as results:
+        for done in results:
+            if done.outcome.status != "ok":
+                yield Look(done.index, Status(done.outcome.status), done.outcome.reason)
+                continue
+            said = done.outcome.value
+            counts = None if said["counts"] is None else Counts.from_dict(said["counts"])
+            yield Look(done.index, Status(said["status"]), said["reason"], said["facts"], counts)
+
+
+def plan_request(plan: Any) -> dict[str, Any]:
+    """A plan as a worker is told of it."""
+    return {"variant": plan.variant, "config": plan.config.to_dict(), "shape": str(plan.shape), "arch": plan.arch}
+
+
+def look_at(
+    variant: str, config: dict[str, Any], shape: str, arch: str, max_spills: int | None = None
+) -> dict[str, Any]:
+    """A look in a worker, as JSON values."""
+    from mxfp4lab.config import GemmConfig
+    from mxfp4lab.gfx950 import CompileError, compile_plan
+    from mxfp4lab.plan import build_plan
+
+    plan = build_plan(variant, GemmConfig.from_dict(config), shape, arch)
+    try:
+        compiled, error = compile_plan(plan), None
+    except CompileError as found:
+        compiled, error = None, found
+    status, reason, facts, counts = judged(compiled, error, max_spills)
+    return {"status": str(status), "reason": reason, "facts": facts, "counts": counts and counts.to_dict()}
+
+
+def judged(
+    compiled: Any, error: Any, max_spills: int | None, count: Callable[[Any], Counts] | None = None
+) -> tuple[Status, str, Facts, Counts | None]:
+    """Status, reason, facts and counts of a compiled plan, or of one that did not compile."""
+    if error is not None:
+        if error.kind == "machine":  # no row: a full disk is no property of a config
+            raise error
+        if error.kind == "lds":
+            return Status.screened, f"lds: {error}", {}, None
+        kinds = {"timeout": Status.timeout, "crash": Status.worker_died}
+        return kinds.get(error.kind, Status.compile_error), str(error), {}, None
+    facts, arch = kernel_facts(compiled.kernels), compiled.plan.arch
+    removed = screen(facts, arch, max_spills)
+    if removed or arch != "gfx950":
+        return Status.screened if removed else Status.ok, removed, facts, None
+    from mxfp4lab.emulate import count_plan
+    from mxfp4lab.gfx950 import OutOfBounds
+
+    try:
+        return Status.ok, "", facts, (count or count_plan)(compiled)
+    except (RuntimeError, ValueError) as failed:  # out of bounds, an unknown instruction, code it cannot read
+        status = Status.out_of_bounds if isinstance(failed, OutOfBounds) else Status.runtime_error
+        return status, f"counting: {failed}", facts, None
+
+
+def kernel_facts(kernels: Sequence[Any]) -> dict[str, dict[str, Any]]:
+    """Resources, matrix instructions and hazards of compiled kernels."""
+    facts = {}
+    for kernel in kernels:
+        scaled = sum(count for name, count in kernel.mfma.items() if name.startswith("v_mfma_scale_"))
+        facts[kernel.name] = {
+            **(asdict(kernel.resources) if kernel.resources is not None else {}),
+            "num_warps": kernel.num_warps,
+            "mfma_scaled": scaled,
+            "mfma_other": sum(kernel.mfma.values()) - scaled,
+            "hazards": len(kernel.hazards),
+        }
+    return facts
+
+
+def screen(facts: Facts, arch: str, max_spills: int | None) -> str:
+    """``screen: reason`` of the first screen that removes these kernels; "" where none does.
+
+    It looks at recorded facts only, so that a re-run with other thresholds needs no compiler.
+
+    Args:
+        facts: as `kernel_facts` gives them, or as a record holds them.
+        arch: scaled MFMA and LDS are looked for on gfx950 only.
+        max_spills: spilled registers allowed per kernel; None for any number.
+    """
+    for name, found in facts.items():
+        if found.get("hazards"):
+            return f"hazard: {name}: {found['hazards']} read-too-early hazard(s) in the machine code"
+    if arch == "gfx950":
+        other = [f"{name} has {found['mfma_other']} unscaled MFMA" for name, found in facts.items()
+                 if found.get("mfma_other")]  # fmt: skip
+        if other or not any(found.get("mfma_scaled") for found in facts.values()):
+            return f"scaled mfma: {', '.join(other) or 'no scaled MFMA in any kernel'}"
+    for name, found in facts.items():
+        if arch == "gfx950" and found.get("lds_bytes", 0) > LDS_BYTES:
+            return f"lds: {name}: {found['lds_bytes']} bytes of LDS, limit {LDS_BYTES}"
+        if max_spills is not None and found.get("spilled_vgprs", 0) > max_spills:
+            return f"spills: {name}: {found['spilled_vgprs']} spilled registers, allowed {max_spills}"
+    return ""
+
+
+def main_kernel(facts: Facts) -> Mapping[str, Any]:
+    """Facts of the kernel with most matrix instructions: the one whose resources a table shows.
+
+    Where matrix instructions are not counted (CUDA), the GEMM is told by its name.
+    """
+
+    def order(name: str) -> tuple[int, bool]:
+        return facts[name].get("mfma_scaled", 0) + facts[name].get("mfma_other", 0), "gemm" in name
+
+    return facts[max(facts, key=order)] if facts else {}
+
+
+# -- on GPUs ----------------------------------------------------------------------------------------------------------
+
+
+def measure_task(plan: Any, seed: int) -> Any:
+    """A worker checks a plan's C and times it; its answer are fields of a `Trial`."""
+    from mxfp4lab.gpu.executors import MEASURE
+    from mxfp4lab.workers import Task
+
+    return Task(MEASURE, {**plan_request(plan), "seed": seed})
+
+
+def compare_task(plans: Sequence[Any], seed: int) -> Any:
+    """A worker times plans of one shape alternately; its answer is that of `gpu.measure.compare_plans`."""
+    from mxfp4lab.gpu.executors import COMPARE, COMPARE_TIMEOUT_S
+    from mxfp4lab.workers import Task
+
+    asked = [plan_request(plan) for plan in plans]
+    given = {"plans": [{"variant": one["variant"], "config": one["config"]} for one in asked],
+             "shape": asked[0]["shape"], "arch": asked[0]["arch"], "seed": seed}  # fmt: skip
+    return Task(COMPARE, given, COMPARE_TIMEOUT_S)
+
+
+# -- execute ----------------------------------------------------------------------------------------------------------
 
 
 class Verifier:
@@ -81,36 +265,40 @@ class Verifier:
         self._reference: Any = None
         self._needed = 1.0
 
-    def __call__(self, compiled: Any, seed: int) -> Check:
+    def __call__(self, plan: Any, seed: int, races: bool) -> Check:
+        """See `Instruments.verify`; with `races`, what two waves do to one byte unordered is a failure too."""
         from mxfp4lab.emulate import emulate_plan
-        from mxfp4lab.gfx950 import EmulationError, OutOfBounds
+        from mxfp4lab.gfx950 import CompileError, EmulationError, OutOfBounds, compile_plan
         from mxfp4lab.task import check_output
 
-        self._prepare(compiled.plan.shape, seed)
-        inputs = {name: tensor.clone() for name, tensor in self._inputs.items()}
+        self._prepare(plan.shape, seed)
         try:
-            emulation = emulate_plan(compiled, inputs)
-        except OutOfBounds as error:
-            return Check(Status.out_of_bounds, str(error))
+            emulation = emulate_plan(compile_plan(plan), self._inputs, races=races)
+        except CompileError as error:
+            if error.kind == "machine":
+                raise
+            return Check(Status.compile_error, str(error))
         except EmulationError as error:
-            return Check(Status.runtime_error, str(error))
+            return Check(Status.out_of_bounds if isinstance(error, OutOfBounds) else Status.runtime_error, str(error))
         check = check_output(emulation.c, self._reference)
         share = check.bf16_identical_fraction
-        good = check.passed and share >= self._needed
-        reason = "" if good else f"{share:.4%} of bf16 identical, {self._needed:.1%} needed: {check.message}"
+        reason = f"race: {emulation.findings[0]}" if emulation.findings else ""
+        if not check.passed or share < self._needed:
+            reason = f"{share:.4%} of bf16 identical, {self._needed:.1%} needed: {check.message}"
         detail = {
             "max_abs_err": check.max_abs_err,
             "needed_identical": self._needed,
+            "races_looked_for": races,
             "lane_instructions": int(emulation.lane_instructions),
             "emulate_s": round(float(emulation.emulate_s), 3),
         }
-        return Check(Status.ok if good else Status.incorrect, reason, share, detail)
+        return Check(Status.incorrect if reason else Status.ok, reason, share, detail)
 
     def _prepare(self, shape: Shape, seed: int) -> None:
         if self._key == (shape, seed):
             return
-        from mxfp4lab.exactness import FP32_BITS, input_sum_bits
-        from mxfp4lab.task import INPUT_NAMES, generate_input, reference_output
+        from mxfp4lab.formats import FP32_BITS
+        from mxfp4lab.task import INPUT_NAMES, generate_input, input_sum_bits, reference_output
 
         data = generate_input(shape, seed)
         self._inputs = dict(zip(INPUT_NAMES, data, strict=True))

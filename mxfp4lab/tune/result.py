@@ -1,22 +1,32 @@
-"""What a search hands back: its entries, the ranking with resources, and how to show them."""
+"""What a search hands back: its entries, the funnel, the ranking with resources; and how each is shown."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mxfp4lab import display
-from mxfp4lab.config import GemmConfig
+from mxfp4lab.display import Grid, Shown, badge, spills_in_words, stacked
 from mxfp4lab.paths import shown_path
-from mxfp4lab.records import Counts, Evidence, Status, Trial
+from mxfp4lab.records import Counts, Evidence, Status, Trial, content_hash
 from mxfp4lab.shapes import Shape
-from mxfp4lab.tune.funnel import Funnel
-from mxfp4lab.tune.pick import Pick
-from mxfp4lab.tune.screens import main_kernel
+from mxfp4lab.tune.instruments import SCREENS, main_kernel
+from mxfp4lab.tune.pick import NoPickError, Pick
 from mxfp4lab.tune.space import Candidate
+
+STAGES: dict[str, str] = {
+    "enumerated": "tile axes, known submissions' configs, neighbours of the best",
+    "valid": "config_errors has no objection",
+    "distinct": "machine code that no other config stands for",
+    "tried": "within the budget",
+    "compiled": "the offline compiler made {arch} code",
+    "passed screens": "{screens}",
+    "ranked": "counted by the emulator, time predicted by the model",
+    "verified": "executed whole on this shape, C compared bit by bit",
+}
 
 
 @dataclass(eq=False)
@@ -45,6 +55,17 @@ class Entry:
     trials: list[Trial] = field(default_factory=list)
 
     @property
+    def time_us(self) -> float:
+        """The measured time if there is one, else the predicted, to a hundredth; of an entry that has either."""
+        time = self.latency_us if self.latency_us is not None else self.predicted_us
+        assert time is not None
+        return round(time, 2)
+
+    @property
+    def evidence(self) -> Evidence:
+        return Evidence.modelled if self.latency_us is None else Evidence.measured
+
+    @property
     def rank_key(self) -> tuple[float, float, int, str, str]:
         """Best first: measured time if there is one, else predicted; of equals the nearest to the variant's default.
 
@@ -57,97 +78,138 @@ class Entry:
         return (place, self.time_us, of.distance, of.variant, of.config.config_id)
 
     @property
-    def time_us(self) -> float:
-        """The measured time if there is one, else the predicted, to a hundredth; of an entry that has either."""
-        time = self.latency_us if self.latency_us is not None else self.predicted_us
-        assert time is not None
-        return round(time, 2)
+    def code(self) -> str:
+        """What the compiled code is and does: configs that share it are one plan under two names."""
+        if self.counts is None or self.latency_us is not None:
+            return self.candidate.kernel_hash
+        return content_hash([self.candidate.variant, self.counts.to_dict(), self.facts])
 
-    @property
-    def evidence(self) -> Evidence:
-        return Evidence.modelled if self.latency_us is None else Evidence.measured
+    def launch_count(self, name: str) -> Any:
+        """A count of the launch that holds the matrix instructions; "" where none were taken."""
+        if self.counts is None:
+            return ""
+        return round(getattr(max(self.counts.launches, key=lambda launch: launch.mfma_per_wave), name))
 
-
-class NoPickError(ValueError):
-    """A search that ends with nothing to recommend."""
-
-    def _render_traceback_(self) -> list[str]:
-        """What IPython shows: the sentence alone."""
-        return [f"NoPickError: {self}"]
-
-
-class Table:
-    """The ranking as a table, HTML in a notebook, plain text elsewhere."""
-
-    def __init__(self, result: TuneResult, rows: int) -> None:
-        self.result, self.rows = result, rows
-
-    @property
-    def top(self) -> list[tuple[str, Entry]]:
-        """(rank, entry) of the rows shown; equal times share a rank, marked by "=".
-
-        A finalist's time and a first look are of two kinds and never equal.
-        """
-        ranked = self.result.ranked()
-        times = [(entry.place is None, entry.time_us) for entry in ranked]
-        ranks = [f"{times.index(time) + 1}{'=' * (times.count(time) > 1)}" for time in times]
-        return list(zip(ranks, ranked, strict=True))[: self.rows]
-
-    @property
-    def ties(self) -> str:
-        """What the ranking does not tell apart, in a sentence or two; "" where there is nothing to say."""
-        said = "=: the same time to 0.01 us" if any(rank.endswith("=") for rank, _ in self.top) else ""
-        ranked = self.result.ranked()
-        if said:
-            said += ". " if ranked[0].place == 0 else "; the config nearest to its variant's default leads. "
-        if ranked and ranked[0].latency_us is None and ranked[0].interval is not None:
-            low, high = ranked[0].interval
-            inside = sum(low <= entry.time_us <= high for entry in ranked)
-            said += (
-                f"{inside} of {len(ranked)} predictions lie within the first's interval, {low:.2f} to {high:.2f} us: "
-                "the model does not tell them apart."
-            )
-        return said.strip()
-
-    def __str__(self) -> str:
-        rows = [_shown_row(place, entry) for place, entry in self.top]
-        table = display.text_table(ranking_headers(self.result.arch), rows)
-        return f"{table}\n{self.ties}" if self.ties else table
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        words = dict(zip(RANKING_HEADERS, ranking_headers(self.result.arch), strict=True))
-        rows = [_stacked_row(rank, entry, words) for rank, entry in self.top]
-        headers = ("rank", "us", "variant, tile m,n,k", "VALU/wave", words["VGPRs"], words["LDS B"], "C", "config")
-        return display.card("Ranking", display.table(headers, rows, self.ties))
+    def facts_row(self) -> dict[str, Any]:
+        """The facts as one flat row: times, evidence, resources of the main kernel, the config's fields."""
+        kernel = main_kernel(self.facts)
+        of = self.candidate
+        return {
+            "evidence": str(self.evidence),
+            "predicted_us": self.predicted_us,
+            "extrapolated": self.detail.get("extrapolated"),
+            "latency_us": self.latency_us,
+            "variant": of.variant,
+            "config_id": of.config.config_id,
+            "known": ", ".join(of.origins),
+            "launches": len(of.plan.launches),
+            **{name: self.launch_count(name) for name in ("valu_per_wave", "mfma_per_wave", "workgroups")},
+            **{name: kernel.get(name) for name in ("vgprs", "agprs", "spilled_vgprs", "lds_bytes")},
+            "waves_per_simd": kernel.get("occupancy_waves_per_simd"),
+            "verified": self.verified,
+            "bf16_identical": self.bf16_identical,
+            **of.config.to_dict(),
+        }
 
 
-@dataclass
-class TuneResult:
-    """Everything a search found out.
+@dataclass(repr=False)
+class Funnel(Shown):
+    """Counts per stage, and why configs left.
+
+    Attributes:
+        left: stage -> configs that reached it.
+        removed: what removed configs -> how many ("spills", "lds", "invalid", "compile error", ...).
+        example: what removed configs -> one of the reasons, as recorded.
+        absent: variants that were not searched -> why.
+        reused: trials that earlier runs had done.
+        known: candidates that are a known submission's own.
+        arch, device: of the search, for the words beside the stages; device is "" where nothing is measured.
+    """
+
+    left: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STAGES, 0))
+    removed: Counter = field(default_factory=Counter)
+    example: dict[str, str] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+    reused: int = 0
+    known: int = 0
+    arch: str = "gfx950"
+    device: str = ""
+
+    def reach(self, stage: str, count: int = 1) -> None:
+        self.left[stage] += count
+
+    def remove(self, why: str, reason: str) -> None:
+        self.removed[why] += 1
+        self.example.setdefault(why, reason)
+
+    def nothing_left(self) -> str:
+        """One sentence for a search that ends with nothing, naming what removed what."""
+        took = ", ".join(f"{why} removed {count}" for why, count in self.removed.most_common())
+        worst = next((self.example[why] for why, _ in self.removed.most_common() if self.example[why]), "")
+        example = f" (for example: {worst})" if worst else ""
+        return f"no config is left of {self.left['tried']} tried: {took or 'nothing was tried'}{example}"
+
+    def words(self) -> dict[str, str]:
+        """What each stage means on this target, and with a GPU where there is one."""
+        home = self.arch == "gfx950"
+        screens = "spills, LDS, scaled MFMA, hazards" if home else "spills, shared memory"
+        words = {stage: said.format(arch=self.arch, screens=screens) for stage, said in STAGES.items()}
+        if self.device:
+            words["ranked"] = f"{'counted by the emulator, ' if home else ''}C right and timed on {self.device}"
+            words["verified"] = f"C compared bit by bit on {self.device}, before its time counts"
+        return words
+
+    def to_dict(self) -> dict[str, Any]:
+        names = ("left", "removed", "example", "absent", "reused", "known")
+        return {name: dict(value) if isinstance(value := getattr(self, name), dict) else value for name in names}
+
+    title = "Funnel"
+
+    def lines(self) -> list[Any]:
+        """A row per stage, what is not there, and a row per reason."""
+        rows = [(stage, count, self.words()[stage]) for stage, count in self.left.items()]
+        by_reason: dict[str, list[str]] = {}
+        for variant, why in self.absent.items():
+            by_reason.setdefault(why, []).append(variant)
+        said = "; ".join(f"{', '.join(names)} ({why})" for why, names in by_reason.items())
+        gone = [("not available here", len(self.absent), f"variants: {said}")] if self.absent else []
+        parts: list[Any] = [Grid(("stage", "configs", "what it means"), [*gone, *rows])]
+        if self.removed:
+            why = [(w, count, SCREENS.get(w, ""), self.example[w]) for w, count in self.removed.most_common()]
+            parts.append(Grid(("removed by", "configs", "why it matters", "for example"), why))
+        note = f"{self.known} known submissions' configs among them; {self.reused} trials came from earlier runs"
+        return [*parts, note]
+
+
+@dataclass(repr=False)
+class TuneResult(Shown):
+    """Everything a search found out about a shape.
 
     Attributes:
         entries: one per candidate tried, in the order of work.
         refused: rows of invalid configs.
         pick: None where nothing was left, or before the search came that far.
+        comparison: of the finalists, as the GPU worker gave it; {} without a GPU.
         interrupted: the search was stopped; run it again to go on.
         seconds: wall time of this run.
     """
 
     shape: Shape
     variants: tuple[str, ...]
-    backend: str
-    arch: str
     run_id: str
     folder: Path
-    funnel: Funnel = field(default_factory=Funnel)
+    funnel: Funnel
     entries: list[Entry] = field(default_factory=list)
     refused: list[Trial] = field(default_factory=list)
     pick: Pick | None = None
+    comparison: Mapping[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     interrupted: bool = False
     seconds: float = 0.0
+
+    @property
+    def arch(self) -> str:
+        return self.funnel.arch
 
     @property
     def winner(self) -> Pick | None:
@@ -156,15 +218,19 @@ class TuneResult:
 
     def ranked(self) -> list[Entry]:
         """Entries that have a time of some kind and failed nowhere, best first."""
-        timed = [
-            entry
-            for entry in self.entries
-            if entry.status is Status.ok and (entry.predicted_us is not None or entry.latency_us is not None)
-        ]
+        ok = [entry for entry in list(self.entries) if entry.status is Status.ok]
+        timed = [entry for entry in ok if entry.predicted_us is not None or entry.latency_us is not None]
         # Measured and predicted times are not comparable: where something was measured, only that is ranked.
         if any(entry.latency_us is not None for entry in timed):
             timed = [entry for entry in timed if entry.latency_us is not None]
         return sorted(timed, key=lambda entry: entry.rank_key)
+
+    def distinct(self) -> list[tuple[Entry, int]]:
+        """Of ranked entries with the same code and counts the first, and how many configs it stands for."""
+        ranked = self.ranked()
+        codes = Counter(entry.code for entry in ranked)
+        first = {entry.code: entry for entry in reversed(ranked)}
+        return [(entry, codes[entry.code]) for entry in ranked if first[entry.code] is entry]
 
     def leaders(self) -> list[Entry]:
         """Of ranked configs that share variant, tile, split and warps only the best, best first.
@@ -176,35 +242,24 @@ class TuneResult:
         for entry in self.ranked():
             config = entry.candidate.config
             tile = (config.block_m, config.block_n, config.block_k, config.split_k, config.num_warps)
-            found.setdefault((entry.candidate.variant, config.a_mode, tile), entry)
+            found.setdefault((entry.candidate.variant, len(entry.candidate.plan.launches), tile), entry)
         return list(found.values())
 
     @property
     def trials(self) -> Any:
-        """Every row of every candidate and refused config as a pandas DataFrame, one row per trial."""
+        """Every row of every candidate and refused config as a pandas DataFrame, the config's fields as columns."""
         import pandas as pd
 
         rows = [row for entry in self.entries for row in entry.trials] + self.refused
-        origins = {entry.candidate.config.config_id: entry.candidate.origins for entry in self.entries}
-        return pd.DataFrame([_flat(trial, origins) for trial in rows], columns=None if rows else ["status"])
+        flat = [{**vars(row), "shape": str(row.shape), "counts": None, **row.config} for row in rows]
+        return pd.DataFrame(flat, columns=None if rows else ["status"])
 
     @property
     def ranking(self) -> Any:
         """One row per ranked candidate with its resources, as a pandas DataFrame, best first."""
         import pandas as pd
 
-        return pd.DataFrame([_ranking_row(place, entry) for place, entry in enumerate(self.ranked(), start=1)])
-
-    def summary(self) -> str:
-        """A few lines for a terminal: what came out, of what, and where it is recorded."""
-        head = f"{self.shape}: {len(self.ranked())} configs ranked in {self.seconds:.1f} s"
-        if self.interrupted:
-            head += " (interrupted: run the same command again to go on)"
-        lines = [head, "", str(self.funnel), ""]
-        if self.ranked():
-            lines += [str(self.table(8)), ""]
-        lines.append(str(self.pick) if self.pick is not None else self.why_no_pick())
-        return "\n".join([*lines, "", f"records: {shown_path(self.folder)}"])
+        return pd.DataFrame([{"rank": n, **entry.facts_row()} for n, entry in enumerate(self.ranked(), start=1)])
 
     def why_no_pick(self) -> str:
         """Why there is no pick, in one sentence."""
@@ -226,143 +281,83 @@ class TuneResult:
         """The best configs with their resources, for showing."""
         return Table(self, rows)
 
-    def __str__(self) -> str:
-        return self.summary()
+    @property
+    def title(self) -> str:
+        again = " (interrupted: run the same command again to go on)" * self.interrupted
+        return f"{self.shape}: {len(self.ranked())} configs ranked in {self.seconds:.1f} s{again}"
 
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        body = self.funnel._repr_html_()
-        if self.ranked():
-            body += self.table()._repr_html_()
-        if self.pick is not None:
-            body += self.pick._repr_html_()
-        else:
-            body += display.card("No pick", display.escape(self.why_no_pick()))
-        return body
+    def lines(self) -> list[Any]:
+        """Funnel, ranking, and what came out."""
+        ranking = ["", "Ranking", *self.table(8).lines()] if self.ranked() else []
+        end = ["", self.pick.title, *self.pick.lines()] if self.pick is not None else [self.why_no_pick()]
+        return [*self.funnel.lines(), *ranking, *end, f"records: {shown_path(self.folder)}"]
 
 
-RANKING_HEADERS = (
-    "rank", "us", "evidence", "variant", "tile m,n,k", "split", "warps", "VALU/wave", "VGPRs", "spills", "LDS B",
-    "waves/SIMD", "C", "config", "besides", "known",
-)  # fmt: skip
+@dataclass(frozen=True, repr=False)
+class Table(Shown):
+    """The ranking: a row per distinct plan, and above it what is not told apart."""
 
+    result: TuneResult
+    rows: int
+    title = "Ranking"
 
-_CUDA_WORDS = {"VGPRs": "registers", "LDS B": "shared B", "waves/SIMD": "warps/scheduler"}
+    @property
+    def top(self) -> list[tuple[str, Entry, int]]:
+        """(rank, entry, configs it stands for) of the rows shown; equal times share a rank, marked by "=".
 
+        A finalist's time and a first look are of two kinds and never equal.
+        """
+        found = self.result.distinct()
+        times = [(entry.place is None, entry.time_us) for entry, _ in found]
+        ranks = [f"{times.index(time) + 1}{'=' * (times.count(time) > 1)}" for time in times]
+        return [(rank, *row) for rank, row in zip(ranks, found, strict=True)][: self.rows]
 
-def ranking_headers(arch: str) -> tuple[str, ...]:
-    """`RANKING_HEADERS` in the words of a target."""
-    words = {} if arch == "gfx950" else _CUDA_WORDS
-    return tuple(words.get(header, header) for header in RANKING_HEADERS)
+    @property
+    def ties(self) -> str:
+        """What the ranking does not tell apart, in a sentence or two; "" where there is nothing to say."""
+        ranked = self.result.ranked()
+        said = []
+        if ranked and ranked[0].latency_us is None and ranked[0].interval is not None:
+            low, high = ranked[0].interval
+            inside = sum(low <= entry.time_us <= high for entry in ranked)
+            said.append(f"{inside} of {len(ranked)} are not told apart: they lie within the first's interval, "
+                        f"{low:.2f} to {high:.2f} us.")  # fmt: skip
+        if any(rank.endswith("=") for rank, _, _ in self.top):
+            leads = "" if ranked[0].place == 0 else "; the config nearest to its variant's default leads"
+            said.append(f"=: the same time to 0.01 us{leads}.")
+        return " ".join(said)
 
+    def lines(self) -> list[Any]:
+        """The sentence, then the table."""
+        home = self.result.arch == "gfx950"
+        headers = ("rank", "us", "variant, tile m,n,k", "VALU/wave", "VGPRs" if home else "registers",
+                   "LDS B" if home else "shared B", "C", "config")  # fmt: skip
+        rows = [self._row(rank, entry, count) for rank, entry, count in self.top]
+        return [*filter(None, [self.ties]), Grid(headers, rows)]
 
-def _shown_row(place: str, entry: Entry) -> tuple[Any, ...]:
-    config = entry.candidate.config
-    kernel = main_kernel(entry.facts)
-    time = entry.latency_us if entry.latency_us is not None else entry.predicted_us
-    checked = "" if entry.bf16_identical is None else f"{entry.bf16_identical:.2%} {entry.verified}"
-    return (
-        place,
-        time,
-        _evidence_words(entry),
-        entry.candidate.variant,
-        f"{config.block_m},{config.block_n},{config.block_k}",
-        config.split_k,
-        config.num_warps,
-        _main_launch(entry, "valu_per_wave"),
-        kernel.get("vgprs", ""),
-        kernel.get("spilled_vgprs", ""),
-        kernel.get("lds_bytes", ""),
-        kernel.get("occupancy_waves_per_simd", ""),
-        checked,
-        config.config_id,
-        _besides(config),
-        ", ".join(entry.candidate.origins),
-    )
-
-
-def _stacked_row(rank: str, entry: Entry, words: Mapping[str, str]) -> tuple[Any, ...]:
-    """The facts of `_shown_row` in cells of two or three lines, so that a ranking is as wide as a page."""
-    of = dict(zip(RANKING_HEADERS, _shown_row(rank, entry), strict=True))
-    spills = display.badge(*display.spills_in_words(of["spills"] or 0))
-    split = f", split {of['split']}" if of["split"] > 1 else ""
-    return (
-        rank,
-        display.stacked(f"{of['us']:.2f}", display.badge(of["evidence"], str(entry.evidence))),
-        display.stacked(of["variant"], f"{of['tile m,n,k']}{split}, {of['warps']} warps"),
-        of["VALU/wave"],
-        display.stacked(of["VGPRs"], spills),
-        display.stacked(of["LDS B"], f"{of['waves/SIMD']} {words['waves/SIMD']}"),
-        display.stacked(*of["C"].split(maxsplit=1)) if of["C"] else "",
-        display.stacked(of["config"], of["besides"], of["known"] and f"known: {of['known']}"),
-    )
-
-
-def _evidence_words(entry: Entry) -> str:
-    """The kind of evidence; of measured times whether they come from the comparison of finalists or a first look."""
-    if entry.latency_us is None:
-        return str(entry.evidence)
-    return f"{entry.evidence}, {'first look' if entry.place is None else 'finalist'}"
-
-
-def _besides(config: GemmConfig) -> str:
-    """What a config changes besides the tile, which has columns of its own."""
-    shown = ("block_m", "block_n", "block_k", "split_k", "num_warps")
-    return " ".join(f"{name}={value}" for name, value in config.changes().items() if name not in shown)
-
-
-def _main_launch(entry: Entry, name: str) -> Any:
-    """A count of the launch that holds the matrix instructions."""
-    if entry.counts is None or not entry.counts.launches:
-        return ""
-    return round(getattr(max(entry.counts.launches, key=lambda launch: launch.mfma_per_wave), name))
-
-
-def _ranking_row(place: int, entry: Entry) -> dict[str, Any]:
-    kernel = main_kernel(entry.facts)
-    row: dict[str, Any] = {
-        "rank": place,
-        "evidence": str(entry.evidence),
-        "predicted_us": entry.predicted_us,
-        "extrapolated": entry.detail.get("extrapolated"),
-        "latency_us": entry.latency_us,
-        "variant": entry.candidate.variant,
-        "config_id": entry.candidate.config.config_id,
-        "known": ", ".join(entry.candidate.origins),
-        "launches": len(entry.candidate.plan.launches),
-        **{
-            name: _main_launch(entry, name) for name in ("valu_per_wave", "mfma_per_wave", "lds_per_wave", "workgroups")
-        },
-        **{name: kernel.get(name) for name in ("vgprs", "agprs", "spilled_vgprs", "lds_bytes")},
-        "waves_per_simd": kernel.get("occupancy_waves_per_simd"),
-        "verified": entry.verified,
-        "bf16_identical": entry.bf16_identical,
-    }
-    return row | entry.candidate.config.to_dict()
-
-
-def _flat(trial: Trial, origins: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
-    """A trial as one flat row: the config's fields as columns, the main kernel's resources beside them."""
-    kernel = main_kernel(trial.resources or {})
-    return {
-        "run_id": trial.run_id,
-        "shape": str(trial.shape),
-        "variant": trial.variant,
-        "config_id": trial.config_id,
-        "known": ", ".join(origins.get(trial.config_id, ())),
-        "evidence": str(trial.evidence),
-        "status": str(trial.status),
-        "reason": trial.reason,
-        "predicted_us": trial.predicted_us,
-        "latency_us": trial.latency_us,
-        "model_version": trial.model_version,
-        "regime": trial.regime,
-        "verified": trial.verified,
-        "bf16_identical": trial.bf16_identical,
-        "vgprs": kernel.get("vgprs"),
-        "spilled_vgprs": kernel.get("spilled_vgprs"),
-        "lds_bytes": kernel.get("lds_bytes"),
-        "started_at": trial.started_at,
-        **trial.config,
-    }
+    def _row(self, rank: str, entry: Entry, count: int) -> tuple[Any, ...]:
+        """Facts in cells of two or three lines, so that a ranking is as wide as a page."""
+        config, kernel = entry.candidate.config, main_kernel(entry.facts)
+        kind = str(entry.evidence)
+        if entry.latency_us is not None:
+            kind += ", first look" if entry.place is None else ", finalist"
+        split = f", split {config.split_k}" if config.split_k > 1 else ""
+        tile = f"{config.block_m},{config.block_n},{config.block_k}{split}, {config.num_warps} warps"
+        spills = badge(*spills_in_words(kernel.get("spilled_vgprs") or 0))
+        waves = "waves a SIMD" if self.result.arch == "gfx950" else "warps a scheduler"
+        checked = "" if entry.bf16_identical is None else stacked(f"{entry.bf16_identical:.2%}", entry.verified)
+        shown = ("block_m", "block_n", "block_k", "split_k", "num_warps")
+        besides = " ".join(f"{name}={value}" for name, value in config.changes().items() if name not in shown)
+        return (
+            rank,
+            stacked(f"{entry.time_us:.2f}", badge(kind, str(entry.evidence))),
+            stacked(entry.candidate.variant, tile),
+            entry.launch_count("valu_per_wave"),
+            stacked(kernel.get("vgprs", ""), spills),
+            stacked(kernel.get("lds_bytes", ""), f"{kernel.get('occupancy_waves_per_simd', '?')} {waves}"),
+            checked,
+            stacked(
+                config.config_id, besides, f"and {count - 1} more configs with the same code" * (count > 1),
+                entry.candidate.origins and f"known: {', '.join(entry.candidate.origins)}",
+            ),
+        )  # fmt: skip

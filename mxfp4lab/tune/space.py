@@ -1,16 +1,19 @@
 """Which configs are looked at on a shape: a product of tile axes, known submissions' own, neighbours of the best.
 
-Nothing here knows times. The order of candidates is a cheap prior; two configs that stand for the same machine code
-on the shape (a split that is clamped, for one) are one candidate.
+Nothing here knows times. Two configs that stand for the same machine code on the shape (a split that is clamped, an
+axis that the variant does not read) are one candidate, by the hash of their plan.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from mxfp4lab import hardware
 from mxfp4lab.config import (
     CHOICES,
+    DEFAULTS,
     VARIANT_TRAITS,
     GemmConfig,
     config_errors,
@@ -19,23 +22,18 @@ from mxfp4lab.config import (
     runs_on,
 )
 from mxfp4lab.gfx950 import plan_hash
-from mxfp4lab.plan import VARIANTS, Plan, build_plan, known_configs
+from mxfp4lab.plan import COOPERATIVE_TILES, VARIANTS, Plan, build_plan, known_configs, smallest_part
 from mxfp4lab.shapes import Shape
-from mxfp4lab.tune.prior import prior_us
-from mxfp4lab.tune.product import tile_product
 
 MAX_FIRST_OF_A_SPACE = 8
+"""Of a space that a submission searched on its box, this many are looked at before ours take turns."""
+MAX_ACCUMULATOR_VGPRS = 64
+"""Registers a lane spends on the C tile: beyond this nothing is left for operands, and published configs stop there."""
+MAX_WORKGROUPS_PER_CU = 4
 
 # Axes that one workgroup's counts do not see: only a clock can choose along them.
-CLOCK_AXES: dict[str, tuple] = {
-    "cache_modifier": ("", ".cg"),
-    "xcd_remap": (0, 8),
-    "group_m": (1, 4, 8),
-    "split_order": ("outer", "inner"),
-}
-# Axes that 03_variants shows one by one: never better at their other values, or chosen by the plan.
-FIXED_AXES = ("a_mode", "assume", "masks", "offset_bits")
-# Axes that change the machine code of a workgroup, tried around the best of the product.
+CLOCK_AXES: dict[str, tuple] = {"cache_modifier": ("", ".cg"), "xcd_remap": (0, 8), "group_m": (1, 4, 8)}
+# Axes that change the machine code of a workgroup, tried around the best, most influential first.
 CODE_AXES: dict[str, tuple] = {
     "convert": ("hw_f32", "hw_bf16", "sw_bits"),
     "num_stages": (1, 2, 3),
@@ -46,11 +44,6 @@ CODE_AXES: dict[str, tuple] = {
     "block_n": (32, 64, 128, 256),
     "block_k": (128, 256, 512, 1024),
     "split_k": (1, 2, 4, 7, 8, 14, 16),
-    "scale_load": ("auto", "in_place", "by_tile"),
-    "specialize": ("auto", "constexpr"),
-    "load_order": ("loads_first", "convert_first"),
-    "accumulate": ("in_place", "add"),
-    "row_tail": ("wrap", "mask"),
     "tiles_n": (1, 2, 3, 4, 7),
     "quant_block_m": (4, 8, 16, 32),
     "quant_block_k": (64, 128, 256, 512),
@@ -58,9 +51,10 @@ CODE_AXES: dict[str, tuple] = {
     "reduce_block_m": (1, 4, 16, 32),
     "reduce_block_n": (64, 128, 256),
     "reduce_num_warps": (1, 2, 4),
-    "reduce_form": ("loop", "block", "flat"),
 }
-# An axis of words that is named nowhere above is searched over all of its values: a new one needs no entry here.
+# Axes of words that no search moves: chosen by the plan, or shown by 03_variants to change nothing.
+FIXED_AXES = ("a_mode", "assume", "masks", "split_order")
+# Any other axis of words is searched over all of its values: a new one needs no entry here.
 CODE_AXES |= {name: values for name, values in CHOICES.items() if name not in {*CODE_AXES, *CLOCK_AXES, *FIXED_AXES}}
 
 
@@ -70,8 +64,7 @@ class Candidate:
 
     Attributes:
         origins: known submissions that use it; empty for our own.
-        prior_us: only for the order of work, see `prior`.
-        plan: built from variant and config.
+        prior_us: only for the order of work, see `prior_us`.
         kernel_hash: of the plan; two candidates with equal hashes are the same machine code.
         distance: axes on which it differs from its variant's default for the shape; of equal times the nearer one is
             preferred, since the default may know what a model does not see.
@@ -86,14 +79,8 @@ class Candidate:
     distance: int = 0
 
 
-@dataclass(frozen=True)
-class Refused:
-    """A config that cannot run on the shape, with every reason."""
-
-    variant: str
-    config: GemmConfig
-    origins: tuple[str, ...]
-    reason: str
+Proposal = tuple[str, GemmConfig, tuple[str, ...]]
+"""(variant, config, origins)"""
 
 
 @dataclass(frozen=True)
@@ -101,86 +88,72 @@ class Space:
     """What was enumerated on a shape.
 
     Attributes:
-        enumerated: (variant, config) pairs before anything is judged.
-        candidates: valid and distinct, most promising first, variants taking turns.
-        refused: invalid ones.
+        enumerated: proposals before anything is judged.
+        candidates: valid and distinct, in the order in which they are to be looked at.
+        refused: (variant, config, every reason) of invalid ones.
         duplicates: valid ones whose machine code another candidate stands for.
     """
 
     enumerated: int
     candidates: tuple[Candidate, ...]
-    refused: tuple[Refused, ...]
+    refused: tuple[tuple[str, GemmConfig, str], ...]
     duplicates: int
 
 
 def searchable_variants(arch: str = "gfx950") -> tuple[str, ...]:
-    """What a search takes unless told otherwise: every variant written for the target whose kernels are all ours.
+    """What a search takes unless told otherwise: every variant written for the target that has a tile of ours."""
+    return tuple(name for name in VARIANTS if runs_on(name, arch) and not VARIANT_TRAITS[name].needs_aiter)
 
-    A variant that only chooses between two others comes last: it adds nothing to them. Prebuilt GEMMs have no tile to
-    tune; they are looked at where they are asked for.
-    """
-    names = [name for name in VARIANTS if runs_on(name, arch) and not VARIANT_TRAITS[name].needs_aiter]
-    return tuple(sorted(names, key=lambda name: VARIANT_TRAITS[name].a_mode == "open"))
+
+def not_searched(arch: str = "gfx950") -> dict[str, str]:
+    """The other variants, and why each is left out."""
+    other = "sm_90" if arch == "gfx950" else "gfx950"
+    return {
+        name: "aiter's prebuilt GEMM has nothing to tune" if runs_on(name, arch) else f"runs on {other} only"
+        for name in VARIANTS
+        if name not in searchable_variants(arch)
+    }
 
 
 def enumerate_space(
-    shape: Shape,
-    variants: Sequence[str],
-    arch: str = "gfx950",
-    extra: Iterable[tuple[str, GemmConfig]] = (),
+    shape: Shape, variants: Sequence[str], arch: str = "gfx950", extra: Iterable[tuple[str, GemmConfig]] = ()
 ) -> Space:
-    """Every config worth considering on the shape.
+    """Every config worth considering on the shape: `extra` first, then submissions' own, then variants by turns.
 
     Args:
-        variants: names of ``VARIANTS``.
-        extra: (variant, config) pairs to look at besides, and first.
-
-    Raises:
-        ValueError: unknown variant.
+        variants: names of ``VARIANTS`` that are written for the target.
+        extra: (variant, config) pairs to look at besides.
     """
-    for variant in variants:
-        if variant not in VARIANTS:
-            raise ValueError(f"variant={variant!r} is unknown; known: {', '.join(VARIANTS)}")
-        if not runs_on(variant, arch):
-            raise ValueError(f"variant={variant!r} is not written for {arch}; that are {', '.join(_written_for(arch))}")
     pairs: dict[tuple[str, GemmConfig], list[str]] = {}
     for known in known_configs(shape):
-        for variant in variants:
-            config = _for_variant(known.config, known.variant, variant)
-            if config is not None:
-                pairs.setdefault((variant, for_arch(config, arch)), []).append(known.label)
+        if known.variant in variants:
+            pairs.setdefault((known.variant, for_arch(known.config, arch)), []).append(known.label)
     asked = list(extra)
     for pair in asked:
         pairs.setdefault(pair, [])
     for variant in variants:
-        pairs.setdefault((variant, VARIANTS[variant].default_config(shape, arch)), [])
-        for config in tile_product(shape, variant, arch):
+        base = VARIANTS[variant].default_config(shape, arch)
+        for config in (base, *_tile_product(shape, variant, base, arch)):
             pairs.setdefault((variant, config), [])
     space = judge(shape, ((v, c, tuple(origins)) for (v, c), origins in pairs.items()), arch)
-    first = {c.kernel_hash for c in judge(shape, ((v, c, ()) for v, c in asked), arch).candidates}
-    ordered = sorted(space.candidates, key=lambda candidate: candidate.kernel_hash not in first)  # a stable sort
+    ordered = sorted(_take_turns(space.candidates, arch), key=lambda c: (c.variant, c.config) not in asked)
     return replace(space, candidates=tuple(ordered))
 
 
 def judge(
-    shape: Shape,
-    proposals: Iterable[tuple[str, GemmConfig, tuple[str, ...]]],
-    arch: str,
-    seen: Iterable[str] = (),
-    planned: dict[tuple[str, GemmConfig], tuple[Plan | None, str]] | None = None,
+    shape: Shape, proposals: Iterable[Proposal], arch: str, seen: Iterable[str] = (), planned: dict | None = None
 ) -> Space:
-    """Split proposals into candidates, refused ones and duplicates.
+    """Split proposals into candidates, in their order, refused ones and duplicates.
 
     Args:
-        proposals: (variant, config, origins).
         seen: kernel hashes of candidates that are known already.
-        planned: (variant, config) -> plan and its hash, or None and the reasons; kept by the caller between calls.
+        planned: (variant, config) -> plan and hash, or None and the reasons; kept by the caller between calls.
     """
     planned = {} if planned is None else planned
     seen = set(seen)
     fresh: dict[str, Candidate] = {}
-    defaults: dict[str, dict] = {}
-    refused: list[Refused] = []
+    defaults: dict[str, GemmConfig] = {}
+    refused = []
     total = duplicates = 0
     for variant, config, origins in proposals:
         total += 1
@@ -188,21 +161,19 @@ def judge(
             planned[variant, config] = _plan(variant, config, shape, arch)
         plan, digest = planned[variant, config]
         if plan is None:
-            refused.append(Refused(variant, config, origins, digest))
-            continue
-        if digest in seen or digest in fresh:
+            refused.append((variant, config, digest))
+        elif digest in seen or digest in fresh:
             duplicates += 1
             # A known submission's config keeps its mark, also where another config came first.
             if digest in fresh and origins:
                 first = fresh[digest]
                 fresh[digest] = replace(first, origins=tuple(dict.fromkeys([*first.origins, *origins])))
-            continue
-        if variant not in defaults:
-            defaults[variant] = VARIANTS[variant].default_config(shape, arch).to_dict()
-        distance = sum(value != defaults[variant][name] for name, value in config.to_dict().items())
-        prior = prior_us(variant, config, shape)
-        fresh[digest] = Candidate(variant, config, origins, prior, plan, digest, distance)
-    return Space(total, tuple(_take_turns(fresh.values(), arch)), tuple(refused), duplicates)
+        else:
+            base = defaults.setdefault(variant, VARIANTS[variant].default_config(shape, arch))
+            distance = sum(getattr(config, name) != getattr(base, name) for name in DEFAULTS)
+            prior = prior_us(variant, config, shape)
+            fresh[digest] = Candidate(variant, config, origins, prior, plan, digest, distance)
+    return Space(total, tuple(fresh.values()), tuple(refused), duplicates)
 
 
 def _plan(variant: str, config: GemmConfig, shape: Shape, arch: str) -> tuple[Plan | None, str]:
@@ -217,18 +188,13 @@ def _plan(variant: str, config: GemmConfig, shape: Shape, arch: str) -> tuple[Pl
         return None, str(error)
 
 
-def neighbours(
-    shape: Shape, variant: str, config: GemmConfig, arch: str, clock: bool
-) -> Iterator[tuple[str, GemmConfig, tuple[str, ...]]]:
+def neighbours(shape: Shape, variant: str, config: GemmConfig, arch: str, clock: bool) -> Iterator[Proposal]:
     """Valid configs that differ from one in a single axis, most influential axes first.
 
     Args:
         clock: also along the axes that only a clock can judge.
     """
-    axes = {**CODE_AXES, **CLOCK_AXES} if clock else CODE_AXES
-    for name, values in axes.items():
-        if _is_idle(name, variant, config, shape):
-            continue
+    for name, values in {**CODE_AXES, **(CLOCK_AXES if clock else {})}.items():
         for value in values:
             if value != getattr(config, name):
                 proposal = replace(config, **{name: value})
@@ -244,55 +210,161 @@ def for_arch(config: GemmConfig, arch: str) -> GemmConfig:
     return replace(config, convert=convert, waves_per_eu=0, matrix_instr_nonkdim=16, xcd_remap=0)
 
 
-def _written_for(arch: str) -> list[str]:
-    return [name for name in VARIANTS if runs_on(name, arch)]
-
-
-def _for_variant(config: GemmConfig, of: str, variant: str) -> GemmConfig | None:
-    """A known config under a variant's name: its own, or one that leaves open what the other fixes."""
-    if of == variant:
-        return config
-    if of not in VARIANT_TRAITS or VARIANT_TRAITS[variant].a_mode != "open":
-        return None
-    if VARIANT_TRAITS[of].b_layout != VARIANT_TRAITS[variant].b_layout or VARIANT_TRAITS[of].needs_aiter:
-        return None
-    if VARIANT_TRAITS[variant].hopper:  # nothing of an AMD submission's axes is left there
-        return None
-    return replace(config, a_mode=VARIANT_TRAITS[of].a_mode)
-
-
-def _is_idle(name: str, variant: str, config: GemmConfig, shape: Shape) -> bool:
-    """Whether an axis cannot matter here: those of a small kernel that does not run."""
-    traits = VARIANT_TRAITS[variant]
-    if traits.needs_aiter and not name.startswith("quant_") and name != "convert":
-        return True
-    if name.startswith("reduce_"):
-        return traits.needs_aiter or effective_split(config, shape, config.num_warps if traits.sliced else 1) == 1
-    if name == "quant_block_k" and traits.cooperative:
-        return False
-    if name.startswith("quant_"):
-        return resolved_a_mode(config, shape, traits) == "fused"
-    return False
-
-
 def _take_turns(candidates: Iterable[Candidate], arch: str) -> Iterator[Candidate]:
     """Variants by turns, each in the order of its prior, so that no variant's misjudged prior starves another."""
-    lines: dict[str, list[Candidate]] = {}
-    for candidate in candidates:
-        lines.setdefault(candidate.variant, []).append(candidate)
     home = arch == "gfx950"
-    for line in lines.values():
-        # The prior and the submissions speak of an MI355X: elsewhere the variant's default for the target goes first.
-        line.sort(key=lambda c: (not home and c.distance > 0, c.prior_us, c.config.config_id))
+    # The prior and the submissions speak of an MI355X: elsewhere the variant's default for the target goes first.
+    ordered = sorted(candidates, key=lambda c: (not home and c.distance > 0, c.prior_us, c.config.config_id))
+    lines: dict[str, list[Candidate]] = {}
+    for candidate in sorted(ordered, key=lambda c: list(VARIANTS).index(c.variant)):
+        lines.setdefault(candidate.variant, []).append(candidate)
     # Whatever the prior says, a submission's own choice goes first, and of a space that a submission searched the
     # most promising few.
-    known = [c for line in lines.values() for c in line if c.origins and home]
+    known = [c for c in ordered if c.origins and home]
     own = [c for c in known if any("_space" not in origin for origin in c.origins)]
-    searched = sorted((c for c in known if c not in own), key=lambda c: (c.prior_us, c.config.config_id))
-    own += searched[:MAX_FIRST_OF_A_SPACE]
+    own += [c for c in known if c not in own][:MAX_FIRST_OF_A_SPACE]
     yield from own
     taken = {c.kernel_hash for c in own}
     for rank in range(max(map(len, lines.values()), default=0)):
         for line in lines.values():
             if rank < len(line) and line[rank].kernel_hash not in taken:
                 yield line[rank]
+
+
+# -- the product of tile axes -----------------------------------------------------------------------------------------
+
+
+def _tile_product(shape: Shape, variant: str, base: GemmConfig, arch: str) -> Iterator[GemmConfig]:
+    """Configs of a variant over the axes that decide most; nothing for a variant without a tile of ours."""
+    traits = VARIANT_TRAITS[variant]
+    if traits.needs_aiter:
+        return
+    if traits.cooperative:
+        yield from (c for c in _cooperative(shape, base) if not config_errors(c, shape, arch, variant))
+    elif traits.sliced:
+        yield from _sliced(shape, base)
+    else:
+        for mode in ("fused", "prequant") if traits.a_mode == "open" else (base.a_mode,):
+            fused = "fused" in (traits.a_mode, mode)
+            made = _wgmma(shape, base) if traits.hopper else _shared_k(shape, base, fused)
+            yield from (replace(config, a_mode=mode) for config in made)
+
+
+def _shared_k(shape: Shape, base: GemmConfig, fused: bool) -> Iterator[GemmConfig]:
+    """Kernels whose waves share the K tiles of a workgroup."""
+    # None much larger than M, and for a fused A none so large that its conversion fills the registers.
+    rows = [size for size in ((16, 32, 64) if fused else (16, 32, 64, 128)) if size < 2 * shape.m]
+    if shape.m <= 16:
+        least = 1 << (shape.m - 1).bit_length()
+        rows = sorted({max(4, least), 16, *([8] if least <= 8 else [])})
+    for block_m in rows:
+        for block_n in (32, 64, 128, 256):
+            for block_k in (256, 512):
+                for num_warps in (4, 8):
+                    if block_n > shape.n or block_m * block_n > MAX_ACCUMULATOR_VGPRS * 64 * num_warps:
+                        continue
+                    if block_k > max(256, shape.k):
+                        continue
+                    tile = replace(base, block_m=block_m, block_n=block_n, block_k=block_k, num_warps=num_warps)
+                    for split_k in _splits(shape, block_m, block_n, block_k):
+                        yield replace(tile, split_k=split_k)
+
+
+def _sliced(shape: Shape, base: GemmConfig) -> Iterator[GemmConfig]:
+    """Kernels whose waves divide K: every wave holds the whole tile of C, and needs steps of its own.
+
+    A split of K is summed by the last workgroup to arrive: it saves the second launch.
+    """
+    for block_n, tiles_n in ((16, 1), (32, 1), (64, 1), (32, 3), (16, 7), (128, 1), (64, 3), (256, 1)):
+        for config in _divided_k(shape, base, block_n, tiles_n, (4, 8, 16)):
+            if block_n <= shape.n:
+                for split_k in _splits(shape, config.block_m, block_n * tiles_n, config.block_k * config.num_warps):
+                    yield replace(config, split_k=split_k, split_sum="inside" if split_k > 1 else "launch")
+
+
+def _cooperative(shape: Shape, base: GemmConfig) -> Iterator[GemmConfig]:
+    """Kernels whose workgroups quantize A together: a tile and a part of A for each of 32 workgroups an XCD."""
+    for block_n, tiles_n in COOPERATIVE_TILES:
+        for config in _divided_k(shape, base, block_n, tiles_n, (4, 8)):
+            # Larger parts are neighbours of the best.
+            yield replace(config, quant_block_k=smallest_part(shape, config.block_m))
+
+
+def _divided_k(
+    shape: Shape, base: GemmConfig, block_n: int, tiles_n: int, waves: Sequence[int]
+) -> Iterator[GemmConfig]:
+    """Row tiles, steps and waves within what a wave's registers and K have room for."""
+    for block_m in (16, 32, 64):
+        if block_m >= 2 * max(shape.m, 16) or block_m * block_n * tiles_n > MAX_ACCUMULATOR_VGPRS * 64:
+            continue
+        for block_k in (128, 256):
+            for num_warps in waves:
+                if block_k * num_warps <= max(512, shape.k):
+                    yield replace(base, block_m=block_m, block_n=block_n, tiles_n=tiles_n, block_k=block_k,
+                                  num_warps=num_warps)  # fmt: skip
+
+
+def _wgmma(shape: Shape, base: GemmConfig) -> Iterator[GemmConfig]:
+    """Hopper's own variant: 64 rows of B for every four warps."""
+    for block_m in (16, 32, 64, 128):
+        for num_warps in (4, 8):
+            for block_k in (256, 512):
+                for num_stages in (1, 2, 3, 4):
+                    if block_m >= 2 * max(shape.m, 16) or num_stages > max(1, shape.k // block_k):
+                        continue
+                    tile = replace(base, block_m=block_m, block_n=16 * num_warps, block_k=block_k,
+                                   num_warps=num_warps, num_stages=num_stages)  # fmt: skip
+                    for split_k in _splits(shape, block_m, 16 * num_warps, block_k):
+                        yield replace(tile, split_k=split_k)
+
+
+def _splits(shape: Shape, block_m: int, block_n: int, step_k: int) -> list[int]:
+    """Splits of K that find idle compute units and leave every slice work.
+
+    An H200's 132 SMs ask for splits at much the same tile counts as the MI355X's compute units.
+    """
+    tiles = -(-shape.m // block_m) * -(-shape.n // block_n)
+    steps, cus = -(-shape.k // step_k), hardware.COMPUTE_UNITS
+    useful = [s for s in (2, 4, 7, 8, 14) if s <= steps and tiles < cus and tiles * s <= MAX_WORKGROUPS_PER_CU * cus]
+    return [1, *useful]
+
+
+_LAUNCH_US = 4.7  # a further launch, by published times
+_VALU_PER_CONVERTED = {"hw_f32": 1.2, "hw_bf16": 1.0, "sw_bits": 6.0, "sw_aiter": 9.0}
+_STEP_VALU = 60.0  # addresses, waits and scales of one step along K
+_TILE_VALU = 200.0  # prologue and epilogue
+
+
+def prior_us(variant: str, config: GemmConfig, shape: Shape) -> float:
+    """How promising a config looks before anything is compiled: only the order of work, never shown as a time.
+
+    VALU and MFMA issue of one wave, times the waves that share a SIMD, plus launches; calibrated by eye to counted
+    instructions of our kernels. A bad guess here costs budget, not correctness.
+    """
+    traits = VARIANT_TRAITS[variant]
+    if traits.needs_aiter:
+        return 0.0  # nothing to choose: look at it first
+    waves = config.num_warps if traits.sliced else 1  # waves that divide K, not the tile
+    split = effective_split(config, shape, waves)
+    fused = resolved_a_mode(config, shape, traits) == "fused"
+    lanes = hardware.WAVE_LANES * config.num_warps // waves
+    steps = math.ceil(math.ceil(shape.k / (config.block_k * waves)) / split)
+    # Waves that share rows each convert what they multiply; a wave with a part of K of its own converts it once.
+    copies = max(1, config.num_warps * 16 // max(config.block_m, 16)) if fused and waves == 1 else int(fused)
+    converted = config.block_m * config.block_k * copies / lanes
+    if traits.cooperative:  # a part of A, once
+        converted = 16 * config.quant_block_k / (lanes * waves) / steps
+    columns = config.block_n * (config.tiles_n if traits.sliced else 1)
+    packed_words = columns * config.block_k / 8 / lanes
+    valu = steps * (converted * _VALU_PER_CONVERTED[config.convert] + packed_words + _STEP_VALU) + _TILE_VALU
+    if waves > 1:
+        valu += config.block_m * columns / hardware.WAVE_LANES  # the tiles of the waves meet in LDS
+    mfma = steps * max(config.block_m, 16) * columns * config.block_k / (16 * 16 * 128) * waves / config.num_warps
+    workgroups = -(-shape.m // config.block_m) * -(-shape.n // columns) * split
+    shared = max(1.0, -(-workgroups // hardware.COMPUTE_UNITS) * config.num_warps / hardware.SIMDS_PER_CU)
+    # Accumulators and the B tile in flight, in registers of a lane; beyond what a lane has they spill.
+    registers = config.block_m * columns / lanes + packed_words * config.num_stages + converted / 2
+    spill = 1.0 + max(0.0, registers - 200.0) / 100.0
+    cycles = valu * hardware.VALU_CYCLES + mfma * hardware.MFMA_CYCLES["16x16x128"]
+    launches = (split > 1 and config.split_sum == "launch") + (not fused)
+    return cycles / hardware.CLOCK_HZ * 1e6 * shared * spill + launches * _LAUNCH_US

@@ -80,7 +80,7 @@ def more_lds(launch: Any) -> Any:
 
 PLANS = (
     Mutation("quantize_not_launched", "the GEMM reads A's quantized workspace, which nobody wrote", "tails_prequant",
-             "uninitialised", plan=without_launch(0)),
+             "check", plan=without_launch(0)),
     Mutation("reduce_not_launched", "C is handed out without the sum", "split", "check", plan=without_launch(1)),
     Mutation("workspace_one_split_short", "partial results of one split too few", "split", "out_of_bounds",
              plan=with_buffer("partial", lambda b: replace(b, shape=(b.shape[0] - 1, *b.shape[1:])))),
@@ -89,7 +89,7 @@ PLANS = (
     Mutation("bf16_workspace", "partial results kept in bf16", "split", "check",
              plan=with_buffer("partial", lambda b: replace(b, dtype="bf16"))),
     Mutation("counter_not_zeroed", "the counter of finished parts holds what memory held", "sliced_inside",
-             "uninitialised", plan=with_buffer("arrived", lambda b: replace(b, fill=None))),
+             "check", plan=with_buffer("arrived", lambda b: replace(b, fill=None))),
     Mutation("grid_one_short", "the last tile has no program", "tails_rowmajor", "check",
              plan=with_launch(0, short_grid)),
     Mutation("grid_one_long", "a program past the last tile", "whole", "out_of_bounds",
@@ -223,7 +223,9 @@ MACHINE_CODE = (
     Mutation("no_barrier_in_the_k_loop", "tiles in LDS are read before every wave has written them", "tails_rowmajor",
              "race", machine_code=edited(idle("s_barrier"))),
     Mutation("lds_slot_beside", "a piece of a wave's tile is written one slot beside its own", "sliced",
-             "uninitialised", machine_code=edited(slot_of_the_next_wave)),
+             "check", machine_code=edited(slot_of_the_next_wave)),
+    Mutation("loads_not_awaited", "registers are used before their loads have arrived", "tails_rowmajor",
+             "unwaited", machine_code=edited(idle("s_waitcnt"))),
     Mutation("async_copy_not_awaited", "loads straight to LDS are read without a wait", "async", "race",
              machine_code=edited(not_awaited)),
     Mutation("async_copy_not_awaited_deep", "the same with two steps in flight", "async_deep", "race",

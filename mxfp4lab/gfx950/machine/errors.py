@@ -142,22 +142,21 @@ class DataRace(EmulationError):
         )
 
 
-class UninitialisedRead(EmulationError):
-    """A value out of memory that nobody wrote reaches memory, an address or a branch.
+class UnwaitedData(EmulationError):
+    """A register that a load still has to fill is used: no s_waitcnt says that its data has arrived.
 
     Attributes:
-        source: the instruction that loaded it; instruction: the one that uses it.
-        buffer: name of the memory it came from; byte_offset: the first such byte.
+        first, second: the load, and the instruction that uses what it loads.
+        wave, workgroup: who did so first.
     """
 
-    def __init__(self, source: Instruction, use: Instruction, what: str, *, buffer: str, byte_offset: int, lane: int,
-                 wave: int, workgroup: int) -> None:  # fmt: skip
-        self.source, self.buffer, self.byte_offset = source, buffer, byte_offset
-        self.lane, self.wave, self.workgroup = lane, wave, workgroup
+    def __init__(self, first: Instruction, second: Instruction, use: str, wait: str, wave: int,
+                 workgroup: int) -> None:  # fmt: skip
+        self.first, self.second, self.wave, self.workgroup = first, second, wave, workgroup
         super().__init__(
-            f"uninitialised: byte {byte_offset} of {buffer!r}, which nobody wrote, is loaded by {source.where()} and "
-            f"reaches {what}; lane {lane} of wave {wave}, workgroup {workgroup}",
-            use,
+            f"not waited for: wave {wave} of workgroup {workgroup} {use} before {wait} says that the data of "
+            f"{first.where()} has arrived",
+            second,
         )
 
 

@@ -45,6 +45,7 @@ class Executor:
         self.ended = np.zeros(chunk.waves, bool)
         self.steps = 0
         self.barrier_hooks: list = []
+        self.pending = np.zeros(chunk.waves, np.int32)  # what is outstanding in each wave: a state of `Pending`
         self.blocks_run, self.max_blocks = 0, max_blocks
         self.trace: list[tuple[int, int]] | None = None  # blocks that wave 0 ran, in order
 
@@ -126,6 +127,7 @@ class Executor:
             block = blocks[group.pc]
             ran += 1
             block.hits += group.n
+            self._follow_loads(block, group)
             if self.trace is not None and group.first == 0:
                 self.trace.append((block.first, block.end))
             try:
@@ -162,6 +164,20 @@ class Executor:
                 self._meet(group)
                 return ran
         return ran
+
+    def _follow_loads(self, block: Block, group: Group) -> None:
+        states = self.pending[group.waves]
+        first = states[0]
+        for state in (first,) if (states == first).all() else np.unique(states):
+            waves = group.waves if state is first else group.waves[states == state]
+            known = block.after.get(state)
+            if known is None:
+                who = self.chunk.describe(int(waves[0]))
+                known = block.after[state] = block.pending.after(
+                    block.first, block.end, int(state), who, self.memory.findings
+                )
+            if known != state:
+                self.pending[waves] = known
 
     def _split(self, group: Group, taken: np.ndarray, block: Block) -> None:
         here = taken[group.waves - group.first]

@@ -2,7 +2,7 @@
 
 Every buffer starts at its own multiple of 64 GiB. An index that overflows 32 bits, or a row too many, therefore leaves
 the buffer and hits nothing; on hardware it would hit a neighbour. Every access of a kernel - global, LDS, scratch and
-scalar - passes `Observer.notify`: that is where counting, poison and race checks look on.
+scalar - passes `Observer.notify`: that is where counting and race checks look on.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from mxfp4lab.gfx950.isa import Instruction
 from mxfp4lab.gfx950.machine.errors import OutOfBounds
-from mxfp4lab.gfx950.machine.state import Group
+from mxfp4lab.gfx950.machine.state import Group, typed_views
 
 FIRST_ADDRESS = 1 << 40
 SPACING = 1 << 36
@@ -69,17 +69,11 @@ class Buffer:
         name: for messages.
         base: virtual address of its first byte.
         data: contiguous uint8 array; written in place.
-        initialised: whether its bytes count as written (poison mode).
-        unwritten: per byte whether nobody wrote it; kept up to date in place by launches in poison mode.
     """
 
-    def __init__(
-        self, name: str, base: int, data: np.ndarray, initialised: bool = True, unwritten: np.ndarray | None = None
-    ) -> None:
+    def __init__(self, name: str, base: int, data: np.ndarray) -> None:
         self.name, self.base, self.nbytes = name, base, data.nbytes
         self.end = base + data.nbytes
-        self.initialised = initialised and unwritten is None
-        self.unwritten = unwritten
         self.source = data
         self.written = False
         # Work on a copy padded to whole 16-byte words, unless the caller's array can be used as it is.
@@ -88,10 +82,7 @@ class Buffer:
         else:
             self.bytes = np.zeros(-(-max(data.nbytes, 1) // 16) * 16, np.uint8)
             self.bytes[: data.nbytes] = data
-        self.views = {
-            1: self.bytes, 2: self.bytes.view(np.uint16), 4: self.bytes.view(np.uint32), 8: self.bytes.view(np.uint64),
-            16: self.bytes.view(np.complex128),
-        }  # fmt: skip
+        self.views = typed_views(self.bytes)
 
     def sync(self) -> None:
         """Bring the caller's array up to date."""
@@ -116,15 +107,13 @@ class Memory:
         self.progress = 0  # stores and atomics so far: a run without any is spinning
         self.looks = 0  # loads past a cache of what kernels store: a run with many and no progress waits for others
         self.deadline: float | None = None  # `time.monotonic()` at which a launch is given up
-        self._bases = np.zeros(0, np.int64)
 
-    def add(self, name: str, data: np.ndarray, initialised: bool = True, unwritten: np.ndarray | None = None) -> Buffer:
+    def add(self, name: str, data: np.ndarray) -> Buffer:
         """Place a contiguous uint8 array and return its buffer (arguments as of `Buffer`)."""
         if len(self.buffers) >= _LIMIT:
             raise ValueError(f"buffers: at most {_LIMIT}")
-        buffer = Buffer(name, FIRST_ADDRESS + len(self.buffers) * SPACING, data, initialised, unwritten)
+        buffer = Buffer(name, FIRST_ADDRESS + len(self.buffers) * SPACING, data)
         self.buffers.append(buffer)
-        self._bases = np.array([b.base for b in self.buffers], np.int64)
         return buffer
 
     def find(self, address: int) -> Buffer | None:
@@ -214,14 +203,9 @@ def gather(views: dict[int, np.ndarray], offsets: np.ndarray, nbytes: int) -> np
     dwords = max(nbytes // 4, 1)
     if nbytes == 1:
         return views[1].take(offsets, mode="clip").astype(np.uint32)[..., None]
-    for size in (16, 8):
-        if nbytes == size and not low_bits & (size - 1):
-            return (
-                views[size]
-                .take(offsets >> (4 if size == 16 else 3), mode="clip")
-                .view(np.uint32)
-                .reshape(*shape, dwords)
-            )
+    if nbytes in (8, 16) and not low_bits & (nbytes - 1):
+        items = views[nbytes].take(offsets >> (4 if nbytes == 16 else 3), mode="clip")
+        return items.view(np.uint32).reshape(*shape, dwords)
     if nbytes == 2 and not low_bits & 1:
         return views[2].take(offsets >> 1, mode="clip").astype(np.uint32)[..., None]
     if nbytes % 4 == 0 and not low_bits & 3:

@@ -22,12 +22,12 @@ from __future__ import annotations
 import numpy as np
 
 from mxfp4lab.gfx950.isa import Instruction, Program
+from mxfp4lab.gfx950.isa.waits import awaited, counter
 from mxfp4lab.gfx950.machine.clocks import Clocks, Store
 from mxfp4lab.gfx950.machine.errors import DataRace, EmulationError
 from mxfp4lab.gfx950.machine.memory import Access
-from mxfp4lab.gfx950.machine.races import is_counted, vmcnt
+from mxfp4lab.gfx950.machine.operands import Step
 from mxfp4lab.gfx950.machine.state import Chunk, Group
-from mxfp4lab.gfx950.machine.vector import Step
 
 MAX_FINDINGS = 100
 WIDEST_FLAG = 8  # bytes that one access moves as a whole
@@ -96,9 +96,9 @@ class OrderWatch:
     def wrap(self, instruction: Instruction, step: Step | None) -> Step | None:
         """Count operations, complete them where they are waited for, follow cache control."""
         name, clocks = instruction.mnemonic, self._clocks
-        allowed = vmcnt(instruction) if name == "s_waitcnt" else None
+        allowed = awaited(instruction).get("vmcnt")
         inv, back = (name == kind and instruction.modifier("sc1", 0) for kind in ("buffer_inv", "buffer_wbl2"))
-        counted = is_counted(instruction)
+        counted = counter(instruction) in ("vmcnt", "both")
         if allowed is None and not inv and not counted:
             return step
 

@@ -12,10 +12,13 @@ from collections import deque
 import numpy as np
 
 from mxfp4lab.gfx950.isa import Instruction, Program, classify
+from mxfp4lab.gfx950.isa.row import Move
+from mxfp4lab.gfx950.isa.table import find_row
+from mxfp4lab.gfx950.isa.waits import awaited, counter
 from mxfp4lab.gfx950.machine.errors import EmulationError, LdsRace
 from mxfp4lab.gfx950.machine.memory import Access
+from mxfp4lab.gfx950.machine.operands import Step
 from mxfp4lab.gfx950.machine.state import Chunk, Group
-from mxfp4lab.gfx950.machine.vector import Step
 
 MAX_FINDINGS = 100
 IN_FLIGHT = np.int32(-2)
@@ -124,9 +127,11 @@ class RaceWatch:
             state.at[where] = IN_FLIGHT
 
     def _was_atomic(self, index: np.ndarray) -> np.ndarray:
-        known = {int(i): "_add" in self.program[int(i)].mnemonic or "_m" in self.program[int(i)].mnemonic
-                 for i in np.unique(index)}  # fmt: skip
-        return np.array([known[int(i)] and self.program[int(i)].mnemonic.startswith("ds_") for i in index], bool)
+        rows = {int(i): find_row(self.program[int(i)]) for i in np.unique(index)}
+        atomic = {
+            i: row is not None and isinstance(row.does, Move) and row.does.kind == "atomic" for i, row in rows.items()
+        }
+        return np.array([atomic[int(i)] for i in index], bool)
 
     def _report(self, what, extra, access, wave, where, home, bad, by) -> None:
         chunk = access.group.chunk
@@ -150,9 +155,9 @@ class RaceWatch:
 
     def wrap(self, instruction: Instruction, step: Step | None) -> Step | None:
         """Vector memory operations are counted by wave; an s_waitcnt completes those to LDS that it waits for."""
-        if step is not None and is_counted(instruction):
+        if step is not None and counter(instruction) in ("vmcnt", "both"):
             return _counted(step)
-        allowed = vmcnt(instruction) if instruction.mnemonic == "s_waitcnt" else None
+        allowed = awaited(instruction).get("vmcnt")
         if allowed is None:
             return step
 
@@ -172,11 +177,6 @@ class RaceWatch:
         return run
 
 
-def is_counted(instruction: Instruction) -> bool:
-    """Whether vmcnt counts it: loads, stores and atomics outside of LDS, and writing back caches."""
-    return classify(instruction.mnemonic) in ("vmem", "scratch") and not instruction.mnemonic.startswith("buffer_inv")
-
-
 def _counted(step: Step) -> Step:
     """One entry per wave that issues it: lanes that are off, or read zeros past a buffer's range, change nothing."""
 
@@ -189,15 +189,3 @@ def _counted(step: Step) -> Step:
                 outstanding[wave].append(None)
 
     return run
-
-
-def vmcnt(instruction: Instruction) -> int | None:
-    """The vmcnt that an s_waitcnt demands, or None where it does not wait for vector memory."""
-    value = instruction.modifier("vmcnt")
-    if isinstance(value, int):
-        return value
-    for operand in instruction.operands:
-        if operand.kind == "const" and isinstance(operand.value, int):
-            count = operand.value & 15 | (operand.value >> 14 & 3) << 4
-            return count if count < 63 else None
-    return None

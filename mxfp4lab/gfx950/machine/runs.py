@@ -16,11 +16,10 @@ from mxfp4lab.gfx950.machine.decode import decode
 from mxfp4lab.gfx950.machine.errors import EmulationError
 from mxfp4lab.gfx950.machine.executor import MAX_BLOCKS, Executor
 from mxfp4lab.gfx950.machine.memory import Access, Buffer, Memory
+from mxfp4lab.gfx950.machine.operands import Decoder
 from mxfp4lab.gfx950.machine.order import OrderWatch
-from mxfp4lab.gfx950.machine.poison import PoisonWatch
 from mxfp4lab.gfx950.machine.races import RaceWatch
 from mxfp4lab.gfx950.machine.state import LANES, Chunk
-from mxfp4lab.gfx950.machine.vector import Decoder
 
 MAX_THREADS = 1024  # of a workgroup (CDNA4 ISA; HSA refuses the dispatch packet of a larger one)
 MAX_LDS_BYTES = 163840
@@ -46,7 +45,7 @@ class RunResult:
         waves_per_workgroup: waves of each.
         executed: times that waves executed each instruction, by instruction position.
         by_class: wave instructions by class of `isa.classify`.
-        findings: out-of-bounds, race and poison findings where they are recorded instead of raised.
+        findings: out-of-bounds, race and wait findings where they are recorded instead of raised.
         counts: bytes, segments and bank conflicts where counting was on, else None.
     """
 
@@ -112,7 +111,6 @@ def launch(
     block: int | None = None,
     layout: Sequence[tuple[int, int]] | None = None,
     count: bool = False,
-    poison: bool = False,
     races: bool = False,
     trace: list[tuple[int, int]] | None = None,
     max_blocks: int = MAX_BLOCKS,
@@ -129,7 +127,6 @@ def launch(
         block: work-items per workgroup; by default what the descriptor says.
         layout: (offset, size) of each argument in the argument segment, where the descriptor has none.
         count: also count bytes, segments and bank conflicts (`RunResult.counts`).
-        poison: report reads of bytes that nobody wrote.
         races: report accesses of two waves to one byte, of LDS or of a buffer, that nothing puts in order.
         trace: takes the (first, end) instruction positions of the blocks that the first wave runs, in order.
         max_blocks: give up after so many blocks of straight-line code of one set of workgroups.
@@ -157,7 +154,6 @@ def launch(
     segment = kernel_arguments(descriptor, args, kinds, layout, hidden)
     vgprs, agprs = _register_counts(program, descriptor)
     watches: list[Any] = [RaceWatch(program), OrderWatch(program)] if races else []
-    watches += [PoisonWatch(program, vgprs)] if poison else []
     counter = AccessCounter(program) if count else None
 
     def wrap(instruction, step):

@@ -2,18 +2,20 @@
 
 Waves are numbered wave-in-workgroup first (`wave = wave_in_group * workgroups + workgroup`), so that waves which branch
 apart by their number form a contiguous range. A vector register is one contiguous `[waves, 64]` uint32 plane; scalar
-registers are kept as 64-bit pairs, `[64, waves]` uint64, whose halves are strided views.
+registers are kept as 64-bit pairs, `[64, waves]` uint64, whose halves are strided views. LDS and scratch start as 0xff
+bytes: what nobody wrote is NaN to a float and to a scale, and -6 to an e2m1.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
 LANES = 64
 XCDS = 8  # of an MI355X in one piece
 ALL_LANES = np.uint64(0xFFFFFFFFFFFFFFFF)
-EXEC_PAIR = 63
-VCC_PAIR = 53
+EXEC_PAIR, VCC_PAIR, M0 = 63, 53, 124
 
 
 def unpack_mask(pairs: np.ndarray) -> np.ndarray:
@@ -25,6 +27,12 @@ def unpack_mask(pairs: np.ndarray) -> np.ndarray:
 def pack_mask(lanes: np.ndarray) -> np.ndarray:
     """[w, 64] bool -> [w] uint64."""
     return np.packbits(lanes, bitorder="little").view(np.uint64)
+
+
+def typed_views(raw: np.ndarray) -> dict[int, np.ndarray]:
+    """A uint8 array of whole 16-byte words by the size of what is moved: 1, 2, 4, 8 or 16 bytes."""
+    kinds = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
+    return {size: raw.view(kind) for size, kind in kinds.items()}
 
 
 class Chunk:
@@ -50,7 +58,7 @@ class Chunk:
     ):
         self.workgroups = workgroups
         self.waves_per_group = waves_per_group
-        self.lds_bytes = lds_bytes
+        self.lds_bytes, self.scratch_bytes = lds_bytes, scratch_bytes
         n = len(workgroups)
         self.waves = n * waves_per_group
         self.wave_in_group = np.repeat(np.arange(waves_per_group), n)
@@ -60,18 +68,32 @@ class Chunk:
         self.sfile = np.zeros((64, self.waves), np.uint64)
         self.sfile[EXEC_PAIR] = ALL_LANES
         self.scc = np.zeros(self.waves, bool)
+        self.ovfl = np.zeros(self.waves, bool)  # mode bit FP16_OVFL: conversions to fp8 saturate
         self.lds_row = -(-(lds_bytes + 16) // 16) * 16
-        self.lds = np.zeros(n * self.lds_row, np.uint8)
-        self.scratch = np.zeros((-(-scratch_bytes // 4), self.waves, LANES), np.uint32)
-        self._views: dict[tuple[int, int], Views] = {}
+        self.lds = np.full(n * self.lds_row, 0xFF, np.uint8)
+        scratch_row = -(-scratch_bytes // 16) * 16
+        self.scratch = np.full(max(self.waves * LANES * scratch_row, 16), 0xFF, np.uint8)
+        self.lds_views, self.scratch_views = typed_views(self.lds), typed_views(self.scratch)
+        self.lds_base = (self.local_group * self.lds_row)[:, None]
+        self.scratch_base = np.arange(self.waves * LANES).reshape(self.waves, LANES) * scratch_row
+        self._views: dict[tuple[int, int], dict[str, Any]] = {}
 
-    def views(self, first: int, last: int) -> Views:
-        """Register views of waves first..last-1, made once."""
+    def views(self, first: int, last: int) -> dict[str, Any]:
+        """Views of waves first..last-1 by type, made once: lists indexed by register number."""
         found = self._views.get((first, last))
         if found is None:
             if len(self._views) > 256:
                 self._views.clear()
-            found = self._views[first, last] = Views(self, first, last)
+            planes, pairs = self.vfile[:, first:last], self.sfile[:, first:last]
+            halves = self.sfile.view(np.uint32).reshape(64, self.waves, 2)[:, first:last]
+            scalars = [halves[n >> 1, :, n & 1] for n in range(128)]
+            found = self._views[first, last] = {
+                "V": planes, "U": list(planes), "I": list(planes.view(np.int32)), "F": list(planes.view(np.float32)),
+                "Q": list(pairs), "QI": list(pairs.view(np.int64)),
+                "S": scalars, "SI": [view.view(np.int32) for view in scalars],
+                "scc": self.scc[first:last], "ovfl": self.ovfl[first:last],
+                "lds_base": self.lds_base[first:last], "scratch_base": self.scratch_base[first:last],
+            }  # fmt: skip
         return found
 
     def describe(self, wave: int) -> tuple[int, int]:
@@ -79,65 +101,26 @@ class Chunk:
         return int(self.wave_in_group[wave]), int(self.workgroups[self.local_group[wave]])
 
 
-class Views:
-    """Views of a contiguous range of waves, by type: lists indexed by register number."""
-
-    def __init__(self, chunk: Chunk, first: int, last: int) -> None:
-        planes = chunk.vfile[:, first:last]
-        self.U = list(planes)
-        self.I = list(planes.view(np.int32))
-        self.F = list(planes.view(np.float32))
-        pairs = chunk.sfile[:, first:last]
-        self.Q = list(pairs)
-        self.QI = list(pairs.view(np.int64))
-        halves = chunk.sfile.view(np.uint32).reshape(64, chunk.waves, 2)[:, first:last]
-        self.S = [halves[n >> 1, :, n & 1] for n in range(128)]
-        self.SI = [view.view(np.int32) for view in self.S]
-        self.SB = [view[:, None] for view in self.S]
-        self.SBI = [view[:, None] for view in self.SI]
-        self.SBF = [view.view(np.float32)[:, None] for view in self.S]
-        self.scc = chunk.scc[first:last]
-        self.lds_base = (chunk.local_group[first:last] * chunk.lds_row)[:, None]
-        self.scratch = chunk.scratch[:, first:last]
-
-
 class Group:
     """Waves of a chunk that stand at one pc. Everything an instruction's closure needs hangs on it.
 
     Attributes:
-        waves: sorted wave numbers; n of them, within the range first..last.
+        waves: sorted wave numbers; n of them, within the range first..last of w.
         wm: None where the range is exactly the waves, else [w] bool.
         full: every lane of every wave of the range is on: results go straight into the registers.
-        exec: [w, 64] bool lane masks (valid where not full).
+        exec: [w, 64] bool lane masks; None where full.
         mask: `exec` restricted to the group's waves: where results may be written.
+        V, U, I, F: the vector file of the range, [registers, w, 64] uint32, and planes by type; Q, QI, S, SI: scalar
+            pairs and words; scc, ovfl: bits.
     """
 
-    __slots__ = (
-        "F",
-        "I",
-        "Q",
-        "QI",
-        "S",
-        "SB",
-        "SBF",
-        "SBI",
-        "SI",
-        "U",
-        "chunk",
-        "exec",
-        "first",
-        "full",
-        "last",
-        "lds_base",
-        "mask",
-        "n",
-        "pc",
-        "scc",
-        "scratch",
-        "w",
-        "waves",
-        "wm",
-    )  # fmt: skip
+    V: np.ndarray
+    U: list[np.ndarray]
+    F: list[np.ndarray]
+    Q: list[np.ndarray]
+    S: list[np.ndarray]
+    scc: np.ndarray
+    ovfl: np.ndarray
 
     def __init__(self, chunk: Chunk, pc: int, waves: np.ndarray) -> None:
         self.chunk, self.pc, self.waves = chunk, pc, waves
@@ -148,20 +131,18 @@ class Group:
         if self.w != self.n:
             self.wm = np.zeros(self.w, bool)
             self.wm[waves - self.first] = True
-        views = chunk.views(self.first, self.last)
-        for name in ("U", "I", "F", "Q", "QI", "S", "SI", "SB", "SBI", "SBF", "scc", "lds_base", "scratch"):
-            setattr(self, name, getattr(views, name))
+        vars(self).update(chunk.views(self.first, self.last))
         self.refresh_exec()
 
     def refresh_exec(self) -> None:
         """Re-read the lane masks after EXEC changed."""
         pairs = self.Q[EXEC_PAIR]
-        if self.wm is None and pairs.min() == ALL_LANES:
-            self.full, self.exec, self.mask = True, None, None
-            return
-        self.full = False
-        self.exec = unpack_mask(pairs)
-        self.mask = self.exec if self.wm is None else self.exec & self.wm[:, None]
+        self.full = self.wm is None and pairs.min() == ALL_LANES
+        if self.full:
+            self.exec = self.mask = None
+        else:
+            self.exec = unpack_mask(pairs)
+            self.mask = self.exec if self.wm is None else self.exec & self.wm[:, None]
 
     def first_lane(self, lanes: np.ndarray) -> tuple[int, int, int, int]:
         """(row, lane, wave, workgroup) of the first of some [w, 64] lanes, lowest workgroup and wave first."""
@@ -177,9 +158,15 @@ class Group:
         """Whether a [w] condition holds for one of the group's own waves."""
         return bool(np.count_nonzero(condition if self.wm is None else condition & self.wm))
 
+    def put_lanes(self, n: int, value: np.ndarray) -> None:
+        """Write a word to vector register plane n where lanes are on."""
+        np.copyto(self.U[n], value, where=True if self.full else self.mask)
+
     def put_scalar(self, n: int, value: np.ndarray) -> None:
         """Write SGPR n of every wave of the group."""
         np.copyto(self.S[n], value, where=True if self.wm is None else self.wm, casting="unsafe")
+        if n >> 1 == EXEC_PAIR:
+            self.refresh_exec()
 
     def put_pair(self, pair: int, value: np.ndarray) -> None:
         """Write the 64-bit pair 2*pair, 2*pair+1."""
@@ -187,8 +174,9 @@ class Group:
         if pair == EXEC_PAIR:
             self.refresh_exec()
 
-    def put_scc(self, value: np.ndarray) -> None:
-        np.copyto(self.scc, value, where=True if self.wm is None else self.wm)
+    def put_bit(self, name: str, value: np.ndarray) -> None:
+        """Write `scc` or `ovfl`."""
+        np.copyto(getattr(self, name), value, where=True if self.wm is None else self.wm)
 
     def put_mask(self, pair: int, lanes: np.ndarray) -> None:
         """Write a [w, 64] bool as a lane mask; lanes that are off give 0."""
