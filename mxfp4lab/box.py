@@ -131,7 +131,7 @@ def search(pool: Pool, budget: int, own_budget: int, out: Path) -> list[TuneResu
 
     other = "gfx950" if pool.arch != "gfx950" else "sm_90"
     here = [name for name in VARIANTS if runs_on(name, pool.arch)]
-    portable = tuple(name for name in here if runs_on(name, other) and name != "hybrid")
+    portable = tuple(name for name in here if runs_on(name, other))
     own = tuple(name for name in here if not runs_on(name, other))
     done: list[TuneResult] = []
     for names, size in ((portable, budget), (own, own_budget)):

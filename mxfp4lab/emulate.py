@@ -108,8 +108,7 @@ def emulate_plan(
     memory = Memory(on_out_of_bounds)
     for spec in plan.buffers:
         _fill(tensors[spec.name], spec, inputs)
-        written = spec.role == "input" or spec.fill is not None
-        memory.add(spec.name, _bytes(tensors[spec.name]), initialised=written)
+        memory.add(spec.name, _bytes(tensors[spec.name]))
     every: list[RunResult] = []
     for call in range(calls):
         for spec, buffer in zip(plan.buffers, memory.buffers, strict=True):

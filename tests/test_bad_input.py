@@ -89,7 +89,14 @@ def exported(picks: Any, **options: Any) -> str:
 
 def quantizer(options: dict[str, Any], arch: str = "gfx950") -> Any:
     signature = {"a_ptr": "*bf16", "a_q_ptr": "*u8", "a_scale_ptr": "*u8", "M": "i32", "K": "i32"}
-    constants = {"CONVERT": "sw_bits", "BLOCK_M": 16, "BLOCK_K": 256, "MASK_M": True, "MASK_K": True, "OFFSET_BITS": 32}
+    constants = {
+        "CONVERT": "sw_bits",
+        "BLOCK_M": 16,
+        "BLOCK_K": 256,
+        "MASK_M": True,
+        "MASK_K": True,
+        "scale_rows": None,
+    }
     return compile_kernel(quantize.quantize_rows, signature, constants, options, arch)
 
 

@@ -101,13 +101,13 @@ def test_compile_says_resources_and_mix(capfd) -> None:
     assert code == 0 and data["config"]["split_k"] == 2 and data["variant"] == "fused_preshuffled"
     assert data["resources"]["vgprs"] > 0 and data["resources"]["spilled_vgprs"] == 0
     assert data["mix"]["valu"] > 0 and sum(data["mfma"].values()) > 0 and data["hazards"] == []
-    assert [kernel["name"] for kernel in data["kernels"]] == ["gemm_fused", "reduce_tiles"]
+    assert [kernel["name"] for kernel in data["kernels"]] == ["gemm_tiles", "reduce_tiles"]
     assert data["toolchain"]["triton"] and len(data["kernel_hash"]) == 16
 
 
 def test_compile_for_people_names_every_kernel(capfd) -> None:
     code, out, _ = run(capfd, "compile", *PLAN)
-    assert code == 0 and "gemm_fused" in out and "no spills" in out and "v_mfma_scale_f32_16x16x128_f8f6f4" in out
+    assert code == 0 and "gemm_tiles" in out and "no spills" in out and "v_mfma_scale_f32_16x16x128_f8f6f4" in out
 
 
 def test_emulate_gives_the_reference_bits(capfd) -> None:

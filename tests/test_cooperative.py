@@ -160,4 +160,4 @@ def test_shapes_and_configs_that_do_not_fit_are_refused_with_the_reason():
     assert "parts of A" in errors(block_m=64)
     assert "9 row tiles" in "; ".join(config_errors(GemmConfig(**base), Shape(288, 7168, 2048), "gfx950", VARIANT))
     assert "split_k=2" in errors(split_k=2)
-    assert "262144 bytes of LDS" in errors(num_warps=16, block_m=64, quant_block_k=256)
+    assert "takes 1048576 bytes of LDS" in errors(num_warps=16, block_m=64, quant_block_k=256, block_n=256, tiles_n=1)

@@ -164,9 +164,10 @@ def test_every_way_to_launch_reaches_the_emulator() -> None:
     """`kernel[grid]`, heuristics, autotune, warmup and a compiled kernel's own launcher, on tensors made on "cuda"."""
     report = check("triton_launch_forms")
     assert report.passed, report.summary()
-    launched = sorted((use.compiled.name, use.constants["BLOCK"]) for use in report.kernels if use.launches == 1)
-    expected = [("scale_heuristic", "64"), ("scale_plain", "128"), ("scale_plain", "256"), ("scale_tuned", "64")]
-    assert launched == expected, "of autotune's configs the first that compiles is taken"
+    launched = {(use.compiled.name, use.constants["BLOCK"]): use.launches for use in report.kernels}
+    assert {name for name, _ in launched} == {"scale_heuristic", "scale_plain", "scale_tuned"}
+    tuned = [times for (name, _), times in launched.items() if name == "scale_tuned"]
+    assert len(tuned) == 2 and min(tuned) > 3, "every config of autotune is benchmarked, and gives a C of its own"
     assert any("not timed" in note for note in report.notes)
 
 

@@ -55,7 +55,14 @@ def assert_same_bytes(a_q: torch.Tensor, a_scale: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("convert", CONVERTS)
 def test_converts_agree_on_every_finite_bf16(convert):
-    constants = {"CONVERT": convert, "BLOCK_M": 16, "BLOCK_K": 512, "MASK_M": False, "MASK_K": False, "OFFSET_BITS": 32}
+    constants = {
+        "CONVERT": convert,
+        "BLOCK_M": 16,
+        "BLOCK_K": 512,
+        "MASK_M": False,
+        "MASK_K": False,
+        "scale_rows": None,
+    }
     signature = {"a_ptr": "*bf16", "a_q_ptr": "*u8", "a_scale_ptr": "*u8", "M": "i32", "K": "i32"}
     compiled = compile_kernel(quantize.quantize_rows, signature, constants, {"num_warps": 4})
     a_q, a_scale = torch.full((256, K // 2), 99, dtype=torch.uint8), torch.full((256, K // 32), 99, dtype=torch.uint8)
@@ -134,15 +141,12 @@ def test_tails_are_exact_and_nothing_is_read_outside_or_before_it_is_written(var
 
 BASE = GemmConfig(block_n=64, convert="hw_bf16")
 AXES = [
-    {"split_k": 7, "split_order": "inner", "reduce_form": "flat"},
-    {"split_k": 4, "reduce_form": "block"},
-    {"split_k": 2, "masks": "always", "row_tail": "mask"},
-    {"block_m": 4, "block_n": 128, "offset_bits": 64},
+    {"split_k": 7, "reduce_block_m": 1, "reduce_block_n": 256},
+    {"block_m": 4, "block_n": 128},
     {"block_m": 32, "matrix_instr_nonkdim": 32, "num_warps": 8},
-    {"block_m": 8, "accumulate": "add", "num_stages": 3},
-    {"scale_load": "in_place", "load_order": "convert_first", "assume": "off"},
+    {"block_m": 8, "num_stages": 3},
     {"xcd_remap": 8, "group_m": 3},
-    {"specialize": "constexpr", "cache_modifier": ".cg", "waves_per_eu": 2},
+    {"cache_modifier": ".cg", "waves_per_eu": 2},
     {"block_n": 256, "block_k": 512},
 ]
 
@@ -150,7 +154,7 @@ AXES = [
 @pytest.mark.parametrize("fields", AXES, ids=lambda fields: "-".join(fields))
 def test_axes_do_not_change_a_bit(fields):
     config = dataclasses.replace(BASE, **fields)
-    for variant in ("fused_preshuffled", "prequant_rowmajor"):
+    for variant in ("fused_rowmajor", "prequant_preshuffled", "constexpr_preshuffled"):
         assert_exact(variant, config, Shape(17, 160, 1664))
 
 

@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 import torch
+import triton
+import triton.language as tl
 from gfx950_machine import kernel
 
-from mxfp4lab.gfx950 import Memory, OutOfBounds, Pointer, launch, run
+from mxfp4lab.gfx950 import EmulationError, Memory, OutOfBounds, Pointer, compile_kernel, launch, run
 
 COPY_PLUS_ONE = (
     "\ts_load_dwordx4 s[4:7], s[0:1], 0x0\n\tv_lshlrev_b32_e32 v1, 2, v0\n\tglobal_load_dword v2, v1, s[4:5]\n"
@@ -65,3 +67,48 @@ def test_more_threads_than_a_workgroup_holds_are_refused(threads):
     k = kernel("\ts_nop 0", threads=threads)
     with pytest.raises(ValueError, match=f"block: {threads} work-items of k; allowed: a multiple of 64 up to 1024"):
         run(k, (1,), np.zeros(4), np.zeros(4))
+
+
+@triton.jit
+def asserting(x, y, N: tl.constexpr):
+    offsets = tl.arange(0, N)
+    index = tl.load(x + offsets)
+    tl.device_assert(index < 5, "no such row")
+    value = tl.load(y + index)
+    tl.device_assert(value >= 0, "negative")
+    tl.store(y + offsets, index + 1)
+
+
+@triton.jit
+def printing(x, N: tl.constexpr):
+    tl.device_print("x", tl.load(x + tl.arange(0, N)))
+
+
+@pytest.mark.parametrize(
+    "index, value, said",
+    [
+        (0, 0, None),
+        (
+            7,
+            0,
+            r'`tl.device_assert\(index < 5, "no such row"\)` fails for lane 2 of wave 2, workgroup 0; .*test_launch',
+        ),
+        (0, -3, r'`tl.device_assert\(value >= 0, "negative"\)` fails for lane 0 of wave 0, workgroup 0; .*test_launch'),
+    ],
+)
+def test_a_device_assert_that_fails_is_named_by_its_line(index, value, said):
+    compiled = compile_kernel(asserting, {"x": "*i32", "y": "*i32"}, {"N": 256}, {"num_warps": 4, "debug": True})
+    x, y = np.zeros(256, np.int32), np.full(256, 0, np.int32)
+    x[130], y[0] = index, value
+    if said is None:
+        run(compiled, (1,), x, y)
+        assert (y == 1).all()
+    else:
+        with pytest.raises(EmulationError, match=said):
+            run(compiled, (1,), x, y)
+
+
+def test_a_device_print_is_refused_by_its_name():
+    compiled = compile_kernel(printing, {"x": "*i32"}, {"N": 64}, {"num_warps": 1})
+    with pytest.raises(EmulationError, match=r"tl\.device_print has the host print.*s_sendmsg"):
+        run(compiled, (1,), np.zeros(64, np.int32))

@@ -52,6 +52,7 @@ def test_what_a_plan_needs_is_said_by_name():
         "needs a value for n, BLOCK": lambda: own_launch(copy_doubled, 1, x="a", y="c"),
         r"grid=\(1, 0\)": lambda: own_launch(copy_doubled, (1, 0), x="a", y="c", n=1, BLOCK=1),
         "n=list": lambda: copying(n=[1]),
+        "num_warps=32 is 2048 threads; allowed: at most 16": lambda: copying(num_warps=32),
         "workspaces: 'a' is taken": lambda: own_plan(SHAPE, copying(), workspaces={"a": ((4,), "f32")}),
         "workspaces: w=": lambda: own_plan(SHAPE, copying(), workspaces={"w": ((4,), "f64")}),
     }.items():

@@ -26,8 +26,10 @@ def test_default_plans_fit_together(variant, shape):
         declared = {param.name: param.is_constexpr for param in launch.fn.params}
         given = [name for name, _ in launch.args]
         fixed = [name for name, _ in launch.constants]
-        assert given == [name for name, constexpr in declared.items() if not constexpr]
-        assert fixed == [name for name, constexpr in declared.items() if constexpr]
+        assert sorted([*given, *fixed]) == sorted(declared)
+        assert given == [name for name in declared if name in given] and not any(declared[name] for name in given)
+        # Arguments can be passed by position: what does not exist stands behind them, and constants by name.
+        assert given == list(declared)[: len(given)]
         assert all(value.buffer in names for _, value in launch.args if isinstance(value, Ref))
         assert all(size >= 1 for size in launch.grid)
 
@@ -41,19 +43,16 @@ def test_defaults_are_valid_where_the_variant_runs(variant):
 
 def test_a_split_adds_partials_and_a_reduce():
     plan = build_plan("fused_preshuffled", GemmConfig(split_k=8), "16,2112,7168")
-    assert [launch.name for launch in plan.launches] == ["gemm_fused", "reduce_tiles"]
+    assert [launch.name for launch in plan.launches] == ["gemm_tiles", "reduce_tiles"]
     assert plan.buffer("partial").shape == (7, 16, 2112) and plan.buffer("partial").dtype == "f32"
     whole = build_plan("fused_preshuffled", GemmConfig(split_k=8), "16,2112,256")
     assert len(whole.launches) == 1
 
 
-def test_prequant_has_its_own_kernel_and_hybrid_chooses():
-    assert [launch.name for launch in build_plan("prequant_rowmajor", None, "4,2880,512").launches] == [
-        "quantize_rows",
-        "gemm_prequant",
-    ]
-    few, many = build_plan("hybrid", None, "4,2880,512"), build_plan("hybrid", None, "256,3072,1536")
-    assert few.launches[0].name == "gemm_fused" and many.launches[0].name == "quantize_rows"
+def test_prequant_has_its_own_kernel():
+    plan = build_plan("prequant_rowmajor", None, "4,2880,512")
+    assert [launch.name for launch in plan.launches] == ["quantize_rows", "gemm_tiles"]
+    assert dict(plan.launches[1].args)["a_scale_ptr"] == Ref("a_scale")
 
 
 def test_constexpr_plans_take_pointers_only():
@@ -73,11 +72,9 @@ def test_invalid_requests_are_refused_with_every_reason():
 
 def test_masks_follow_the_shape():
     constants = dict(build_plan("fused_rowmajor", GemmConfig(), "64,7168,2048").launches[0].constants)
-    assert not any(constants[name] for name in ("MASK_M", "MASK_N", "MASK_K", "WRAP_N"))
+    assert not any(constants[name] for name in ("MASK_M", "MASK_N", "MASK_K"))
     constants = dict(build_plan("fused_rowmajor", GemmConfig(), "20,96,192").launches[0].constants)
-    assert all(constants[name] for name in ("MASK_M", "MASK_N", "MASK_K", "WRAP_N"))
-    constants = dict(build_plan("fused_rowmajor", GemmConfig(row_tail="mask"), "20,96,192").launches[0].constants)
-    assert constants["MASK_N"] and not constants["WRAP_N"]
+    assert all(constants[name] for name in ("MASK_M", "MASK_N", "MASK_K"))
 
 
 @pytest.mark.parametrize("shape", CASES, ids=str)

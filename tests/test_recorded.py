@@ -34,7 +34,9 @@ def test_every_row_is_a_measurement_on_one_device(folder):
             assert trial.reason and trial.latency_us is None
         config = GemmConfig.from_dict(dict(trial.config))
         assert config.config_id == trial.config_id
-        assert not config_errors(config, trial.shape, trial.arch, trial.variant)
+        errors = config_errors(config, trial.shape, trial.arch, trial.variant)
+        # A row away from the default of an axis that is gone is shown and never built; others ran.
+        assert bool(errors) == bool(config.retired) or (errors and trial.status is not Status.ok)
 
 
 def test_the_readme_says_what_the_finals_hold(folder):

@@ -206,7 +206,7 @@ class Run:
         return self._explained(plain(answer.get("error", "")))
 
     def _inputs(self, case: Case, seed: int) -> tuple[torch.Tensor, ...]:
-        return tuple(t.cpu() for t in generate_input(case.shape, seed, self.device))
+        return tuple(t.cpu() for t in generate_input(case.shape, seed, self.device, task_dtypes=True))
 
     def _checked_call(
         self,

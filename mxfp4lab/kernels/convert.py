@@ -15,6 +15,8 @@ exponent the log2 is infinite and the clamp gives byte 254: the integer form has
 import triton
 import triton.language as tl
 
+from .tiles import load_tile
+
 # Added to the bits of an f32, this carries a mantissa of 1.75 and more into the exponent.
 EXPONENT_CARRY = tl.constexpr(0x200000)
 # Added to the bits of a bf16, this carries a mantissa of 1.75 and more into the exponent.
@@ -191,3 +193,24 @@ def quantize_tile(x, CONVERT: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.c
         packed = tl.reshape(packed, (BLOCK_M, BLOCK_K // 2))
         scale = tl.reshape(byte, (BLOCK_M, BLOCK_K // 32)).to(tl.uint8)
     return packed, scale
+
+
+@triton.jit
+def load_unquantized(
+    a_ptr,
+    row,
+    M,
+    tile_k,
+    K,
+    BLOCK_K: tl.constexpr,
+    CONVERT: tl.constexpr,
+    MASK_M: tl.constexpr,
+    MASK_K: tl.constexpr,
+):
+    """Tile ``tile_k`` along K of rows of A ``[M, K]`` bf16, in the form that ``quantize_tile`` takes for CONVERT."""
+    if CONVERT == "hw_bf16":
+        pair = tile_k * (BLOCK_K // 2) + tl.arange(0, BLOCK_K // 2)
+        return load_tile(a_ptr.to(tl.pointer_type(tl.int32)), row, M, pair, K // 2, MASK_M, MASK_K, "")
+    else:
+        k = tile_k * BLOCK_K + tl.arange(0, BLOCK_K)
+        return load_tile(a_ptr, row, M, k, K, MASK_M, MASK_K, "")

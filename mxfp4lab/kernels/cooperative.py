@@ -13,15 +13,19 @@ Layouts and the division of K among the waves are those of ``sliced``.
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from .lane_layouts import index0, index1, index2, operand_layout, scale_word_layout, shared_layout
 from .waves import (
-    lane_order,
-    load_part,
+    bases,
+    index,
+    linear,
+    load_packed,
     load_scale_words,
+    mfma_layout,
     mfma_scaled,
     quantize_blocks,
+    scales_of_words,
+    stage_for_sum,
     store_tile,
-    words_to_scales,
+    sum_layout,
     workgroup_barrier,
 )
 
@@ -30,45 +34,39 @@ PER_XCD = gl.constexpr(32)  # compute units, a workgroup each
 PATIENCE = gl.constexpr(200)  # looks at the flags, a round trip to L2 each, before a workgroup helps itself
 
 
+@gluon.constexpr_function
+def shared_layout(steps, waves, unit, length):
+    """As ``operand_layout`` of 16 rows, a step of 128 to a wave; waves beyond the last step repeat others' work."""
+    spare = [[0, 0, 0]] * (max(waves // steps, 1).bit_length() - 1)
+    return linear(
+        [steps, 16, length],
+        bases(1, unit, 2) + bases(waves, steps, 0),
+        bases(1, 16, 1) + bases(unit, length, 2),
+        bases(1, min(waves, steps), 0) + spare,
+    )
+
+
 @gluon.jit
-def load_part_of_a(
-    a_ptr,
-    part,
-    first_row,
-    PARTS: gl.constexpr,
-    M: gl.constexpr,
-    K: gl.constexpr,
-    PART_K: gl.constexpr,
-    WAVES: gl.constexpr,
-):
+def load_part_of_a(a_ptr, part, first_row, PARTS, M, K, PART_K, WAVES):
     """16 rows x PART_K of A as ``[steps of 128, 16, 64]`` int32, two bf16 each, a block of 32 to a lane.
 
     A part past the last is not read, nor are rows past the last; they are zero.
     """
     STEPS: gl.constexpr = PART_K // 128
     layout: gl.constexpr = shared_layout(STEPS, WAVES, 16, 64)
-    row = first_row + part // (K // PART_K) * 16 + index1(16, layout)
-    step = part % (K // PART_K) * STEPS + index0(STEPS, layout)
-    offset = row * (K // 2) + step * 64 + index2(64, layout)
-    a_ptr = a_ptr.to(gl.pointer_type(gl.int32), bitcast=True)
+    row = first_row + part // (K // PART_K) * 16 + index(1, 16, layout)
+    step = part % (K // PART_K) * STEPS + index(0, STEPS, layout)
+    offset = row * (K // 2) + step * 64 + index(2, 64, layout)
+    pairs = a_ptr.to(gl.pointer_type(gl.int32), bitcast=True)
     ROWS: gl.constexpr = PARTS // (K // PART_K) * 16  # of a row tile, the last of which may end past M
     if PARTS < PER_XCD or M % ROWS != 0:
-        return gl.amd.cdna4.buffer_load(a_ptr, offset, mask=(row < M) & (part < PARTS))
+        return gl.amd.cdna4.buffer_load(pairs, offset, mask=(row < M) & (part < PARTS))
     else:
-        return gl.amd.cdna4.buffer_load(a_ptr, offset)
+        return gl.amd.cdna4.buffer_load(pairs, offset)
 
 
 @gluon.jit
-def quantize_part(
-    pairs,
-    a_q_ptr,
-    a_scale_ptr,
-    part,
-    K: gl.constexpr,
-    PART_K: gl.constexpr,
-    WAVES: gl.constexpr,
-    AMAX: gl.constexpr,
-):
+def quantize_part(pairs, a_q_ptr, a_scale_ptr, part, K, PART_K, WAVES, AMAX):
     """A part to its place in a row tile's e2m1, (16, 16) tile shuffle, and scales, e8m0 shuffle."""
     STEPS: gl.constexpr = PART_K // 128
     byte_layout: gl.constexpr = shared_layout(STEPS, WAVES, 16, 64)
@@ -77,19 +75,13 @@ def quantize_part(
     step = part % (K // PART_K) * STEPS
     a_q, a_scale = quantize_blocks(pairs, AMAX, False, STEPS, 16, 128)
 
-    byte = (step + index0(STEPS, byte_layout)) * 64 + index2(64, byte_layout)
-    gl.amd.cdna4.buffer_store(
-        gl.convert_layout(a_q, byte_layout),
-        a_q_ptr,
-        row * (K // 2) + (byte // 16) * 256 + index1(16, byte_layout) * 16 + byte % 16,
-    )
-    column = (step + index0(STEPS, scale_layout)) * 4 + index2(4, scale_layout)
-    group = row // 32 * K + row // 16 % 2 + index1(16, scale_layout) * 4
-    gl.amd.cdna4.buffer_store(
-        gl.convert_layout(a_scale, scale_layout),
-        a_scale_ptr,
-        group + (column // 8) * 256 + (column % 4) * 64 + (column // 4) % 2 * 2,
-    )
+    byte = (step + index(0, STEPS, byte_layout)) * 64 + index(2, 64, byte_layout)
+    offset = row * (K // 2) + (byte // 16) * 256 + index(1, 16, byte_layout) * 16 + byte % 16
+    gl.amd.cdna4.buffer_store(gl.convert_layout(a_q, byte_layout), a_q_ptr, offset)
+    column = (step + index(0, STEPS, scale_layout)) * 4 + index(2, 4, scale_layout)
+    offset = row // 32 * K + row // 16 % 2 + index(1, 16, scale_layout) * 4
+    offset += (column // 8) * 256 + (column % 4) * 64 + (column // 4) % 2 * 2
+    gl.amd.cdna4.buffer_store(gl.convert_layout(a_scale, scale_layout), a_scale_ptr, offset)
 
 
 @gluon.jit
@@ -189,21 +181,13 @@ def gemm_cooperative(
     ROUNDS: gl.constexpr = (K + ROUND - 1) // ROUND
     TILES_M: gl.constexpr = (M + BLOCK_M - 1) // BLOCK_M
     TILES_N: gl.constexpr = (N + WIDTH - 1) // WIDTH
-    XCDS_A_ROW: gl.constexpr = XCDS // TILES_M
-    TILES_AN_XCD: gl.constexpr = (TILES_N + XCDS_A_ROW - 1) // XCDS_A_ROW
+    TILES_AN_XCD: gl.constexpr = (TILES_N + XCDS // TILES_M - 1) // (XCDS // TILES_M)
     PARTS: gl.constexpr = BLOCK_M // 16 * (K // PART_K)
     ROWS: gl.constexpr = (M + 255) // 256 * 256
-    mma: gl.constexpr = gl.amd.AMDMFMALayout(
-        version=4, instr_shape=[16, 16, 128], transposed=True, warps_per_cta=[WAVES, 1, 1]
-    )
+    LIMIT: gl.constexpr = N if N % WIDTH != 0 else 0
+    mma: gl.constexpr = mfma_layout(WAVES)
     a_layout: gl.constexpr = gl.DotOperandLayout(0, mma, 16)
     b_layout: gl.constexpr = gl.DotOperandLayout(1, mma, 16)
-    a_scale_layout: gl.constexpr = operand_layout(WAVES, BLOCK_M, 1, STEP_K // 32)
-    b_scale_layout: gl.constexpr = operand_layout(WAVES, BLOCK_N, 1, STEP_K // 32)
-    A_GROUPS: gl.constexpr = max(BLOCK_M // 32, 1)
-    B_GROUPS: gl.constexpr = max(BLOCK_N // 32, 1)
-    a_word_layout: gl.constexpr = scale_word_layout(WAVES, A_GROUPS)
-    b_word_layout: gl.constexpr = scale_word_layout(WAVES, B_GROUPS)
 
     pid = gl.program_id(0)
     rank = pid // XCDS
@@ -227,41 +211,15 @@ def gemm_cooperative(
         gl.atomic_add(begun_ptr, 1, sem="relaxed", scope="gpu")
     else:
         # B now: it takes longest, and arrives while A is quantized.
-        k_byte = index0(WAVES, b_layout) * (STEP_K // 2) + index1(STEP_K // 2, b_layout)
-        column = index2(BLOCK_N, b_layout)
-        s_step = index0(WAVES, b_word_layout) * (STEP_K // 128)
-        s_column = s_step * 4 + index2(64, b_word_layout) // 16
         b_tiles = ()
         b_scales = ()
         for step in gl.static_range(ROUNDS):
-            for tile in gl.static_range(TILES):
-                b_group = (pid_n * TILES + tile) * (BLOCK_N // 16) + column // 16
-                if BLOCK_N == 16:
-                    s_group = (pid_n * TILES + tile) // 2 + index1(1, b_word_layout)
-                    s_shift = s_step % 2 * 16 + (pid_n * TILES + tile) % 2 * 8
-                else:
-                    s_group = (pid_n * TILES + tile) * B_GROUPS + index1(B_GROUPS, b_word_layout)
-                    s_shift = s_step % 2 * 16
-                if N % WIDTH != 0:
-                    b_group = gl.minimum(b_group, N // 16 - 1)
-                    s_group = gl.minimum(s_group, N // 32 - 1)
-                offset = b_group * (8 * K) + (k_byte // 16) * 256 + (column % 16) * 16 + k_byte % 16
-                b_tiles = b_tiles + (
-                    load_part(b_ptr, offset, k_byte, K // 2, step * (ROUND // 2), 16, ROUND // 2, CACHE),
-                )
-                scales = load_scale_words(
-                    b_scale_ptr.to(gl.pointer_type(gl.int32), bitcast=True),
-                    s_group * (K // 4) + s_step // 2 * 64 + index2(64, b_word_layout),
-                    s_column,
-                    s_shift,
-                    K,
-                    step * (ROUND // 32),
-                    ROUND // 32,
-                    STEP_K,
-                    WAVES,
-                    BLOCK_N,
-                )
-                b_scales = b_scales + (gl.convert_layout(scales, b_scale_layout),)
+            for i in gl.static_range(TILES):
+                tile = pid_n * TILES + i
+                b = load_packed(b_ptr, tile, 0, step, LIMIT, K, BLOCK_N, STEP_K, WAVES, ROUND, b_layout, 1, CACHE)
+                b_tiles = b_tiles + (b,)
+                word = load_scale_words(b_scale_ptr, tile, 0, step, LIMIT, K, BLOCK_N, STEP_K, WAVES, ROUND)
+                b_scales = b_scales + (scales_of_words(word, tile, 0, BLOCK_N, STEP_K, WAVES),)
 
         call = number_of_call(begun_ptr)
         if rank < PARTS:
@@ -279,67 +237,27 @@ def gemm_cooperative(
             missing = stores_are_done(missing)
         gl.atomic_add(begun_ptr, 1, sem="relaxed", scope="gpu")
 
-        k_byte = index0(WAVES, a_layout) * (STEP_K // 2) + index2(STEP_K // 2, a_layout)
-        row = index1(BLOCK_M, a_layout)
-        s_step = index0(WAVES, a_word_layout) * (STEP_K // 128)
-        s_column = s_step * 4 + index2(64, a_word_layout) // 16
-        s_offset = index1(A_GROUPS, a_word_layout) * (K // 4) + s_step // 2 * 64 + index2(64, a_word_layout)
-        offset = row // 16 * (8 * K) + (k_byte // 16) * 256 + (row % 16) * 16 + k_byte % 16
         a_tiles = ()
         a_words = ()
         for step in gl.static_range(ROUNDS):
-            a_tiles = a_tiles + (load_part(a_q_ptr, offset, k_byte, K // 2, step * (ROUND // 2), 16, ROUND // 2, ""),)
-            a_words = a_words + (
-                load_part(
-                    a_scale_ptr.to(gl.pointer_type(gl.int32), bitcast=True),
-                    s_offset,
-                    s_column,
-                    K // 32,
-                    step * (ROUND // 32),
-                    8,
-                    ROUND // 32,
-                    "",
-                ),
-            )
+            a = load_packed(a_q_ptr, 0, 0, step, 0, K, BLOCK_M, STEP_K, WAVES, ROUND, a_layout, 2, "")
+            a_tiles = a_tiles + (a,)
+            a_words = a_words + (load_scale_words(a_scale_ptr, 0, 0, step, 0, K, BLOCK_M, STEP_K, WAVES, ROUND),)
         a_scales = ()
         for step in gl.static_range(ROUNDS):
-            scales = words_to_scales(behind_all_loads(a_words[step]) >> s_step % 2 * 16, STEP_K, WAVES, BLOCK_M)
-            a_scales = a_scales + (gl.convert_layout(scales, a_scale_layout),)
+            word = behind_all_loads(a_words[step])
+            a_scales = a_scales + (scales_of_words(word, 0, 0, BLOCK_M, STEP_K, WAVES),)
 
-        SIZE: gl.constexpr = BLOCK_M * BLOCK_N
-        sum_layout: gl.constexpr = gl.BlockedLayout(
-            [WAVES, min(max(SIZE // (64 * WAVES), 1), 4)], [1, 64], [1, WAVES], [1, 0]
-        )
-        shared: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, order=[1, 0])
         memories = ()
-        for tile in gl.static_range(TILES):
+        for i in gl.static_range(TILES):
             total = gl.zeros([WAVES, BLOCK_M, BLOCK_N], gl.float32, mma)
             for step in gl.static_range(ROUNDS):
-                total = mfma_scaled(
-                    a_tiles[step],
-                    a_scales[step],
-                    "e2m1",
-                    b_tiles[step * TILES + tile],
-                    b_scales[step * TILES + tile],
-                    "e2m1",
-                    total,
-                )
-            memories = memories + (
-                gl.allocate_shared_memory(
-                    gl.float32, [WAVES, SIZE], shared, lane_order(total, WAVES, BLOCK_M, BLOCK_N)
-                ),
-            )
-        place = gl.arange(0, SIZE, gl.SliceLayout(0, sum_layout))
-        for tile in gl.static_range(TILES):
-            total = gl.sum(memories[tile].load(sum_layout), axis=0)
-            store_tile(
-                out_ptr,
-                total.to(gl.bfloat16),
-                place,
-                pid_m * BLOCK_M,
-                (pid_n * TILES + tile) * BLOCK_N,
-                M,
-                N,
-                BLOCK_N,
-                M % BLOCK_M != 0 or N % WIDTH != 0,
-            )
+                b, b_scale = b_tiles[step * TILES + i], b_scales[step * TILES + i]
+                total = mfma_scaled(a_tiles[step], a_scales[step], "e2m1", b, b_scale, "e2m1", total)
+            memories = memories + (stage_for_sum(total, WAVES, BLOCK_M, BLOCK_N),)
+        layout: gl.constexpr = sum_layout(WAVES, BLOCK_M * BLOCK_N)
+        place = gl.arange(0, BLOCK_M * BLOCK_N, gl.SliceLayout(0, layout))
+        MASK: gl.constexpr = M % BLOCK_M != 0 or N % WIDTH != 0
+        for i in gl.static_range(TILES):
+            total = gl.sum(memories[i].load(layout), axis=0)
+            store_tile(out_ptr, total, place, pid_m, pid_n * TILES + i, M, N, BLOCK_M, BLOCK_N, MASK)

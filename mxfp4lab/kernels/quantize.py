@@ -3,52 +3,8 @@
 import triton
 import triton.language as tl
 
-from .convert import quantize_tile
-from .tiles import as_offset, load_tile, shuffled_scale_offset
-
-
-@triton.jit
-def quantize_body(
-    a_ptr,
-    a_q_ptr,
-    a_scale_ptr,
-    M,
-    K,
-    scale_rows,
-    SHUFFLE: tl.constexpr,
-    CONVERT: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    MASK_M: tl.constexpr,
-    MASK_K: tl.constexpr,
-    OFFSET_BITS: tl.constexpr,
-):
-    """One program: BLOCK_M rows x BLOCK_K columns of A to MXFP4; program 0 counts rows, program 1 columns.
-
-    With SHUFFLE the scales go to their place in the e8m0 shuffle, and the padding (rows M .. scale_rows - 1, columns
-    up to a multiple of 8) that this grid reaches is written too, with byte 0: a padded column must contribute nothing.
-    """
-    row = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
-    wide_row = as_offset(row, OFFSET_BITS)
-    if CONVERT == "hw_bf16":
-        pair = tl.program_id(1) * (BLOCK_K // 2) + tl.arange(0, BLOCK_K // 2)
-        tile = load_tile(a_ptr.to(tl.pointer_type(tl.int32)), wide_row, M, pair, K // 2, K // 2, MASK_M, MASK_K, "")
-    else:
-        k = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)
-        tile = load_tile(a_ptr, wide_row, M, k, K, K, MASK_M, MASK_K, "")
-    packed, scale = quantize_tile(tile, CONVERT, BLOCK_M, BLOCK_K)
-
-    byte = tl.program_id(1) * (BLOCK_K // 2) + tl.arange(0, BLOCK_K // 2)
-    packed_mask = (row[:, None] < M) & (byte[None, :] < K // 2)
-    tl.store(a_q_ptr + wide_row[:, None] * (K // 2) + byte[None, :], packed, mask=packed_mask)
-    column = tl.program_id(1) * (BLOCK_K // 32) + tl.arange(0, BLOCK_K // 32)
-    if SHUFFLE:
-        padded_columns = (K // 32 + 7) // 8 * 8
-        offset = shuffled_scale_offset(wide_row[:, None], column[None, :], padded_columns)
-        tl.store(a_scale_ptr + offset, scale, mask=(row[:, None] < scale_rows) & (column[None, :] < padded_columns))
-    else:
-        scale_mask = (row[:, None] < M) & (column[None, :] < K // 32)
-        tl.store(a_scale_ptr + wide_row[:, None] * (K // 32) + column[None, :], scale, mask=scale_mask)
+from .convert import load_unquantized, quantize_tile
+from .tiles import shuffled_scale_offset
 
 
 @triton.jit
@@ -58,51 +14,55 @@ def quantize_rows(
     a_scale_ptr,
     M,
     K,
-    CONVERT: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    MASK_M: tl.constexpr,
-    MASK_K: tl.constexpr,
-    OFFSET_BITS: tl.constexpr,
-):
-    """Scales ``[M, K // 32]`` row-major."""
-    quantize_body(a_ptr, a_q_ptr, a_scale_ptr, M, K, 0, False, CONVERT, BLOCK_M, BLOCK_K, MASK_M, MASK_K, OFFSET_BITS)
-
-
-@triton.jit
-def quantize_rows_constexpr(
-    a_ptr,
-    a_q_ptr,
-    a_scale_ptr,
-    M: tl.constexpr,
-    K: tl.constexpr,
-    CONVERT: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    MASK_M: tl.constexpr,
-    MASK_K: tl.constexpr,
-    OFFSET_BITS: tl.constexpr,
-):
-    """As ``quantize_rows``, M and K compile-time constants."""
-    quantize_body(a_ptr, a_q_ptr, a_scale_ptr, M, K, 0, False, CONVERT, BLOCK_M, BLOCK_K, MASK_M, MASK_K, OFFSET_BITS)
-
-
-@triton.jit
-def quantize_rows_shuffled(
-    a_ptr,
-    a_q_ptr,
-    a_scale_ptr,
-    M,
-    K,
     scale_rows,
     CONVERT: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_K: tl.constexpr,
     MASK_M: tl.constexpr,
     MASK_K: tl.constexpr,
-    OFFSET_BITS: tl.constexpr,
 ):
-    """Scales at their place in the e8m0 shuffle of ``[scale_rows, columns padded to 8]``."""
-    quantize_body(
-        a_ptr, a_q_ptr, a_scale_ptr, M, K, scale_rows, True, CONVERT, BLOCK_M, BLOCK_K, MASK_M, MASK_K, OFFSET_BITS
-    )
+    """One program: BLOCK_M rows x BLOCK_K columns of A to MXFP4; program 0 counts rows, program 1 columns.
+
+    Scales are row-major ``[M, K // 32]`` where ``scale_rows`` is None. Else they go to their places in the e8m0 shuffle
+    of ``[scale_rows, columns padded to 8]``, and the padding that this grid reaches is written too, with byte 0: a
+    padded column must contribute nothing.
+    """
+    row = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    a = load_unquantized(a_ptr, row, M, tl.program_id(1), K, BLOCK_K, CONVERT, MASK_M, MASK_K)
+    packed, scale = quantize_tile(a, CONVERT, BLOCK_M, BLOCK_K)
+
+    byte = tl.program_id(1) * (BLOCK_K // 2) + tl.arange(0, BLOCK_K // 2)
+    packed_mask = (row[:, None] < M) & (byte[None, :] < K // 2)
+    tl.store(a_q_ptr + row[:, None] * (K // 2) + byte[None, :], packed, mask=packed_mask)
+    column = tl.program_id(1) * (BLOCK_K // 32) + tl.arange(0, BLOCK_K // 32)
+    if scale_rows is None:
+        scale_mask = (row[:, None] < M) & (column[None, :] < K // 32)
+        tl.store(a_scale_ptr + row[:, None] * (K // 32) + column[None, :], scale, mask=scale_mask)
+    else:
+        padded_columns = (K // 32 + 7) // 8 * 8
+        offset = shuffled_scale_offset(row[:, None], column[None, :], padded_columns)
+        tl.store(a_scale_ptr + offset, scale, mask=(row[:, None] < scale_rows) & (column[None, :] < padded_columns))
+
+
+@triton.jit
+def shuffle_scales(
+    scale_ptr,
+    shuffled_ptr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    PADDED_ROWS: tl.constexpr,
+    PADDED_COLUMNS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+):
+    """e8m0 ``[ROWS, COLUMNS]`` to ``[PADDED_ROWS, PADDED_COLUMNS]`` shuffled, as aiter's `e8m0_shuffle`; padding is 0.
+
+    One program: BLOCK_M rows by BLOCK_C columns; program 0 counts rows, program 1 columns.
+    """
+    row = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    column = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
+    inside = (row[:, None] < ROWS) & (column[None, :] < COLUMNS)
+    scale = tl.load(scale_ptr + row[:, None] * COLUMNS + column[None, :], mask=inside, other=0)
+    offset = shuffled_scale_offset(row[:, None], column[None, :], PADDED_COLUMNS)
+    mask = (row[:, None] < PADDED_ROWS) & (column[None, :] < PADDED_COLUMNS)
+    tl.store(shuffled_ptr + offset, scale, mask=mask)

@@ -16,9 +16,7 @@ def spread_over_xcds(pid, programs, XCDS: tl.constexpr):
     Program ``pid`` runs on XCD ``pid % XCDS``. The first ``programs % XCDS`` XCDs get one program more than the others.
     """
     xcd = pid % XCDS
-    rounds = programs // XCDS
-    longer = programs % XCDS
-    return xcd * rounds + tl.minimum(xcd, longer) + pid // XCDS
+    return xcd * (programs // XCDS) + tl.minimum(xcd, programs % XCDS) + pid // XCDS
 
 
 @triton.jit
@@ -37,30 +35,37 @@ def tile_of_program(pid, tiles_m, tiles_n, GROUP_M: tl.constexpr):
 
 
 @triton.jit
-def as_offset(x, OFFSET_BITS: tl.constexpr):
-    """An index in the width that addresses need; int32 lets the compiler use buffer instructions."""
-    if OFFSET_BITS == 64:
-        return x.to(tl.int64)
+def within(row, rows, column, columns, MASK_ROWS: tl.constexpr, MASK_COLUMNS: tl.constexpr):
+    """Which elements of a tile exist, asked only along the axes that are masked (one at least)."""
+    if MASK_ROWS and MASK_COLUMNS:
+        return (row[:, None] < rows) & (column[None, :] < columns)
+    elif MASK_ROWS:
+        return row[:, None] < rows
     else:
-        return x
+        return column[None, :] < columns
 
 
 @triton.jit
 def load_tile(
-    ptr, row, rows, column, columns, stride, MASK_ROWS: tl.constexpr, MASK_COLUMNS: tl.constexpr, CACHE: tl.constexpr
+    ptr, row, rows, column, columns, MASK_ROWS: tl.constexpr, MASK_COLUMNS: tl.constexpr, CACHE: tl.constexpr
 ):
-    """Rows ``row`` and columns ``column`` of a row-major matrix, zeros outside of it where a mask is asked for."""
-    pointers = ptr + row[:, None] * stride + column[None, :]
-    if MASK_ROWS and MASK_COLUMNS:
-        return tl.load(
-            pointers, mask=(row[:, None] < rows) & (column[None, :] < columns), other=0, cache_modifier=CACHE
-        )
-    elif MASK_ROWS:
-        return tl.load(pointers, mask=row[:, None] < rows, other=0, cache_modifier=CACHE)
-    elif MASK_COLUMNS:
-        return tl.load(pointers, mask=column[None, :] < columns, other=0, cache_modifier=CACHE)
+    """Rows ``row`` and columns ``column`` of a ``[rows, columns]``, zeros outside of it where a mask is asked for."""
+    pointers = ptr + row[:, None] * columns + column[None, :]
+    if MASK_ROWS or MASK_COLUMNS:
+        mask = within(row, rows, column, columns, MASK_ROWS, MASK_COLUMNS)
+        return tl.load(pointers, mask=mask, other=0, cache_modifier=CACHE)
     else:
         return tl.load(pointers, cache_modifier=CACHE)
+
+
+@triton.jit
+def store_tile(ptr, value, row, rows, column, columns, MASK_ROWS: tl.constexpr, MASK_COLUMNS: tl.constexpr):
+    """The counterpart of ``load_tile``: what lies outside is not stored where a mask is asked for."""
+    pointers = ptr + row[:, None] * columns + column[None, :]
+    if MASK_ROWS or MASK_COLUMNS:
+        tl.store(pointers, value, mask=within(row, rows, column, columns, MASK_ROWS, MASK_COLUMNS))
+    else:
+        tl.store(pointers, value)
 
 
 @triton.jit
@@ -68,13 +73,6 @@ def unshuffle_weight_tile(tile, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
     """``[BLOCK_N // 16, BLOCK_K // 2 * 16]`` as stored in the (16, 16) shuffle to ``[BLOCK_N, BLOCK_K // 2]``."""
     tile = tl.reshape(tile, (BLOCK_N // 16, BLOCK_K // 64, 2, 16, 16))
     return tl.reshape(tl.permute(tile, (0, 3, 1, 2, 4)), (BLOCK_N, BLOCK_K // 2))
-
-
-@triton.jit
-def unshuffle_scale_tile(tile, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
-    """``[BLOCK_N // 32, BLOCK_K]`` as stored in the e8m0 shuffle to ``[BLOCK_N, BLOCK_K // 32]``."""
-    tile = tl.reshape(tile, (BLOCK_N // 32, BLOCK_K // 256, 4, 16, 2, 2))
-    return tl.reshape(tl.permute(tile, (0, 5, 3, 1, 4, 2)), (BLOCK_N, BLOCK_K // 32))
 
 
 @triton.jit
@@ -91,11 +89,11 @@ def shuffled_scale_offset(row, column, padded_columns):
 
 
 @triton.jit
-def load_scales_in_place(ptr, row, column, columns, padded_columns, MASK_COLUMNS: tl.constexpr, CACHE: tl.constexpr):
-    """Shuffled scales, each byte fetched from where the shuffle put it. ``row`` must exist (wrapped or clamped)."""
-    pointers = ptr + shuffled_scale_offset(row[:, None], column[None, :], padded_columns)
-    if MASK_COLUMNS:
-        return tl.load(pointers, mask=column[None, :] < columns, other=0, cache_modifier=CACHE)
+def load_scales_in_place(ptr, row, column, K, MASK_K: tl.constexpr, CACHE: tl.constexpr):
+    """Shuffled scales, each byte fetched from where the shuffle put it. ``row`` must exist."""
+    pointers = ptr + shuffled_scale_offset(row[:, None], column[None, :], (K // 32 + 7) // 8 * 8)
+    if MASK_K:
+        return tl.load(pointers, mask=column[None, :] < K // 32, other=0, cache_modifier=CACHE)
     else:
         return tl.load(pointers, cache_modifier=CACHE)
 
@@ -103,37 +101,32 @@ def load_scales_in_place(ptr, row, column, columns, padded_columns, MASK_COLUMNS
 @triton.jit
 def load_scales_by_tile(
     ptr,
-    first_row,
-    rows,
-    first_column,
-    columns,
-    padded_columns,
+    tile_n,
+    N,
+    tile_k,
+    K,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    WRAP_ROWS: tl.constexpr,
-    MASK_ROWS: tl.constexpr,
-    MASK_COLUMNS: tl.constexpr,
-    OFFSET_BITS: tl.constexpr,
+    MASK_N: tl.constexpr,
+    MASK_K: tl.constexpr,
     CACHE: tl.constexpr,
 ):
-    """Shuffled scales of a tile as whole 256-byte pieces (32 rows, 8 columns), put in order in registers.
+    """Shuffled scales ``[BLOCK_N, BLOCK_K // 32]`` as whole 256-byte pieces (32 rows, 8 columns), ordered in registers.
 
     A piece may hold padded columns, whose content is anybody's: they are masked, not trusted.
     """
-    group = first_row // 32 + tl.arange(0, BLOCK_N // 32)
-    if WRAP_ROWS:
-        group = group % (rows // 32)
-    within = tl.arange(0, BLOCK_K)
-    byte = first_column * 32 + within
-    pointers = ptr + as_offset(group, OFFSET_BITS)[:, None] * (32 * padded_columns) + byte[None, :]
-    if MASK_COLUMNS:
-        column = first_column + (within // 256) * 8 + ((within // 2) % 2) * 4 + (within // 64) % 4
-        mask = column[None, :] < columns
-        if MASK_ROWS:
-            mask = mask & (group[:, None] < rows // 32)
-        tile = tl.load(pointers, mask=mask, other=0, cache_modifier=CACHE)
-    elif MASK_ROWS:
-        tile = tl.load(pointers, mask=group[:, None] < rows // 32, other=0, cache_modifier=CACHE)
+    group = tile_n * (BLOCK_N // 32) + tl.arange(0, BLOCK_N // 32)
+    if MASK_N:
+        group = group % (N // 32)
+    within_tile = tl.arange(0, BLOCK_K)
+    byte = tile_k * BLOCK_K + within_tile
+    pointers = ptr + group[:, None] * (32 * ((K // 32 + 7) // 8 * 8)) + byte[None, :]
+    if MASK_K:
+        column = (
+            tile_k * (BLOCK_K // 32) + (within_tile // 256) * 8 + ((within_tile // 2) % 2) * 4 + (within_tile // 64) % 4
+        )
+        tile = tl.load(pointers, mask=column[None, :] < K // 32, other=0, cache_modifier=CACHE)
     else:
         tile = tl.load(pointers, cache_modifier=CACHE)
-    return unshuffle_scale_tile(tile, BLOCK_N, BLOCK_K)
+    tile = tl.reshape(tile, (BLOCK_N // 32, BLOCK_K // 256, 4, 16, 2, 2))
+    return tl.reshape(tl.permute(tile, (0, 5, 3, 1, 4, 2)), (BLOCK_N, BLOCK_K // 32))

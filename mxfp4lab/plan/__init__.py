@@ -4,11 +4,10 @@ One plan is compiled, emulated, executed, timed, predicted and exported by rooms
 package knows what a variant is made of.
 """
 
-from mxfp4lab.plan.cooperative import COOPERATIVE_TILES, smallest_part
 from mxfp4lab.plan.data import Buffer, CodeObjectLaunch, Plan, Ref, TritonLaunch
 from mxfp4lab.plan.known import KnownConfig, known_configs
-from mxfp4lab.plan.launches import quantize_shuffle_launch
-from mxfp4lab.plan.variants import VARIANTS, VariantSpec, build_plan, default_config
+from mxfp4lab.plan.launches import quantize_launch
+from mxfp4lab.plan.variants import COOPERATIVE_TILES, VARIANTS, VariantSpec, build_plan, default_config, smallest_part
 
 __all__ = [
     "COOPERATIVE_TILES",
@@ -23,6 +22,6 @@ __all__ = [
     "build_plan",
     "default_config",
     "known_configs",
-    "quantize_shuffle_launch",
+    "quantize_launch",
     "smallest_part",
 ]

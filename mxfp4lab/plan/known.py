@@ -110,10 +110,8 @@ def _row_major_space(label: str, space: dict[str, Any], shape: Shape) -> list[Kn
                     convert="sw_aiter",
                     quant_block_m=16,
                     quant_block_k=min(256, 1 << (shape.k.bit_length() - 1)),
-                    reduce_form="flat",
                     reduce_block_m=1,
                     reduce_block_n=256,
-                    a_mode=mode,
                 )
                 found.append(KnownConfig(f"{mode}_rowmajor", config, label))
     return found

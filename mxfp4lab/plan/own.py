@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mxfp4lab.config import GemmConfig
+from mxfp4lab.hardware import MAX_WORKGROUP_THREADS, WAVE_LANES
 from mxfp4lab.plan.data import Buffer, Plan, Ref, TritonLaunch
 from mxfp4lab.shapes import Shape, parse_shape
 
@@ -89,6 +90,10 @@ def own_launch(kernel: Any, grid: int | Sequence[int], /, **arguments: Any) -> T
         else:
             constants.append((key, None))
     options = tuple((key, arguments[key]) for key in OPTIONS if key in arguments and key not in parameters)
+    threads = WAVE_LANES * dict(options).get("num_warps", 4)
+    if threads > MAX_WORKGROUP_THREADS:
+        most = MAX_WORKGROUP_THREADS // WAVE_LANES
+        raise ValueError(f"{label}: num_warps={arguments['num_warps']} is {threads} threads; allowed: at most {most}")
     x, y, z = (*sizes, 1, 1)[:3]
     return TritonLaunch(label, kernel, (x, y, z), tuple(args), tuple(constants), options)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mxfp4lab.config import GemmConfig, needed_offset_bits
-from mxfp4lab.kernels import shuffle
+from mxfp4lab.config import GemmConfig
+from mxfp4lab.kernels import quantize
 from mxfp4lab.plan.aiter_gemm import choose_gemm, gemm_launch, output_rows, split_count
 from mxfp4lab.plan.data import Buffer, Plan, Ref, TritonLaunch
 from mxfp4lab.plan.launches import (
@@ -11,7 +11,6 @@ from mxfp4lab.plan.launches import (
     input_buffers,
     padded_scale_shape,
     quantize_launch,
-    quantize_shuffle_launch,
 )
 from mxfp4lab.shapes import Shape
 
@@ -24,15 +23,14 @@ def build_reference(config: GemmConfig, shape: Shape, arch: str, variant: str) -
     The first two steps stand for aiter's `dynamic_mxfp4_quant` and `e8m0_shuffle`; they give the bits of the op that
     the task uses (ties to even), which no installable aiter has.
     """
-    bits = needed_offset_bits(config, shape)
     row_major = Buffer("a_scale", (shape.m, shape.k // 32), "u8", "workspace")
-    launches = (quantize_launch(config, shape, arch, False, bits), shuffle_scales_launch(shape))
+    launches = (quantize_launch(config, shape), shuffle_scales_launch(shape))
     return _with_gemm(config, shape, arch, variant, (row_major,), launches)
 
 
 def build_quant_shuffle(config: GemmConfig, shape: Shape, arch: str, variant: str) -> Plan:
     """One kernel quantizes A and writes its scales at their shuffled offsets; then the GEMM."""
-    launches = (quantize_shuffle_launch(config, shape, needed_offset_bits(config, shape)),)
+    launches = (quantize_launch(config, shape, shuffled=True),)
     return _with_gemm(config, shape, arch, variant, (), launches)
 
 
@@ -66,7 +64,7 @@ def shuffle_scales_launch(shape: Shape) -> TritonLaunch:
                  ("BLOCK_M", SHUFFLE_ROWS), ("BLOCK_C", SHUFFLE_COLUMNS))  # fmt: skip
     args = (("scale_ptr", Ref("a_scale")), ("shuffled_ptr", Ref("a_scale_sh")))
     grid = (ceil_div(rows, SHUFFLE_ROWS), ceil_div(columns, SHUFFLE_COLUMNS), 1)
-    return TritonLaunch("shuffle_scales", shuffle.shuffle_scales, grid, args, constants, (("num_warps", 4),))
+    return TritonLaunch("shuffle_scales", quantize.shuffle_scales, grid, args, constants, (("num_warps", 4),))
 
 
 def _with_gemm(

@@ -5,29 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mxfp4lab.config import VARIANT_TRAITS, GemmConfig, VariantTraits, config_errors
-from mxfp4lab.plan.cooperative import build_cooperative, default_cooperative
+from mxfp4lab.config import VARIANT_TRAITS, GemmConfig, VariantTraits, check_variant, config_errors
 from mxfp4lab.plan.data import Plan
-from mxfp4lab.plan.hopper import build_hopper, default_hopper
-from mxfp4lab.plan.launches import build_gemm, build_sliced, ceil_div
+from mxfp4lab.plan.launches import (
+    PER_XCD,
+    XCDS,
+    build_cooperative,
+    build_gemm,
+    build_hopper,
+    build_sliced,
+    ceil_div,
+)
 from mxfp4lab.plan.prebuilt import build_quant_shuffle, build_reference
 from mxfp4lab.shapes import Shape, parse_shape
+
+COOPERATIVE_TILES = ((16, 1), (32, 1), (16, 3), (64, 1), (32, 3), (16, 7), (128, 1), (64, 3))
+"""(columns, tiles beside each other) worth looking at: 16 to 192 columns a workgroup."""
 
 
 @dataclass(frozen=True)
 class VariantSpec:
-    """A way to compute C.
-
-    Attributes:
-        about: one line for people.
-        builder: (config, shape, arch, traits) to a plan.
-        traits: what it fixes.
-    """
+    """A way to compute C: its name, one line for people, its builder (config, shape, arch, name) and its default."""
 
     name: str
     about: str
     builder: Callable[[GemmConfig, Shape, str, str], Plan]
-    traits: VariantTraits
+    default: Callable[[Shape, str], GemmConfig]
+
+    @property
+    def traits(self) -> VariantTraits:
+        """What it fixes."""
+        return VARIANT_TRAITS[self.name]
 
     @property
     def needs_aiter(self) -> bool:
@@ -43,56 +51,49 @@ class VariantSpec:
         return default_config(self.name, shape, arch)
 
 
-ABOUT: dict[str, str] = {
-    "reference": "the task's: quantize A, shuffle its scales, aiter's prebuilt GEMM",
-    "quant_shuffle_asm": "one kernel quantizes A and shuffles its scales, then aiter's prebuilt GEMM",
-    "fused_rowmajor": "A quantized inside the GEMM, B row-major, scales read in place",
-    "prequant_rowmajor": "A quantized once by its own kernel, B row-major, scales read in place",
-    "hybrid": "fused or prequant over row-major B, chosen per shape",
-    "fused_preshuffled": "A quantized inside the GEMM, B and scales un-permuted in registers",
-    "prequant_preshuffled": "A quantized once by its own kernel, B and scales un-permuted in registers",
-    "constexpr_preshuffled": "as fused_preshuffled, every size a compile-time constant",
-    "sliced_preshuffled": "the waves of a workgroup divide K, each quantizes what it multiplies",
-    "cooperative_preshuffled": "one launch; the workgroups of an XCD quantize A once and share it through their L2",
-    "hopper": "NVIDIA sm_90 only: the same bits by exact bf16 arithmetic on wgmma; wants |A| < 2^120",
-}
-
-BUILDERS: dict[str, Callable[[GemmConfig, Shape, str, str], Plan]] = {
-    "reference": build_reference,
-    "quant_shuffle_asm": build_quant_shuffle,
-    "sliced_preshuffled": build_sliced,
-    "cooperative_preshuffled": build_cooperative,
-    "hopper": build_hopper,
-}
-VARIANTS: dict[str, VariantSpec] = {
-    name: VariantSpec(name, about, BUILDERS.get(name, build_gemm), VARIANT_TRAITS[name])
-    for name, about in ABOUT.items()
-}
-
-
 def default_config(variant: str, shape: Shape | str, arch: str = "gfx950") -> GemmConfig:
     """A config that is sensible for the shape, valid for the variant, and not tuned.
-
-    Rules of thumb: no more rows than M has (from 4 up); the widest column tile that still gives about one workgroup
-    per two CUs; a long K is split while the tiles leave CUs idle; the cheapest convert of the target.
 
     Raises:
         ValueError: unknown variant or bad shape.
     """
-    if not isinstance(variant, str) or variant not in VARIANTS:
-        raise ValueError(f"variant={variant!r} is unknown; known: {', '.join(VARIANTS)}")
+    return VARIANTS[check_variant(variant)].default(parse_shape(shape), arch)
+
+
+def build_plan(variant: str, config: GemmConfig | None, shape: Shape | str, arch: str = "gfx950") -> Plan:
+    """The plan of a variant on a shape.
+
+    Args:
+        variant: a name of ``VARIANTS``.
+        config: None takes the variant's default for the shape.
+
+    Raises:
+        ValueError: unknown variant, bad shape, or an invalid config, with every reason.
+    """
+    spec = VARIANTS[check_variant(variant)]
     shape = parse_shape(shape)
-    rows = 1 << (shape.m - 1).bit_length()
-    if VARIANT_TRAITS[variant].hopper:
-        return default_hopper(shape)
-    if VARIANT_TRAITS[variant].needs_aiter:  # only the quantizer is ours
-        return GemmConfig(convert="hw_bf16", quant_block_m=min(16, rows))
-    block_m = 32 if shape.m >= 128 else max(4, min(16, rows))
+    if config is None:
+        config = spec.default(shape, arch)
+    errors = config_errors(config, shape, arch, variant)
+    if errors:
+        raise ValueError(f"{variant} on {shape}: " + "; ".join(errors))
+    return spec.builder(config, shape, arch, variant)
+
+
+def _rows(shape: Shape) -> int:
+    """M rounded up to a power of two."""
+    return 1 << (shape.m - 1).bit_length()
+
+
+def _default_prebuilt(shape: Shape, arch: str) -> GemmConfig:
+    """Only the quantizer is ours."""
+    return GemmConfig(convert="hw_bf16", quant_block_m=min(16, _rows(shape)))
+
+
+def _default_portable(shape: Shape, arch: str) -> GemmConfig:
+    """No more rows than M has (from 4 up); the widest column tile that still gives about one workgroup per two CUs."""
+    block_m = 32 if shape.m >= 128 else max(4, min(16, _rows(shape)))
     tiles_m = ceil_div(shape.m, block_m)
-    if VARIANT_TRAITS[variant].cooperative:
-        return default_cooperative(shape)
-    if VARIANT_TRAITS[variant].sliced:
-        return _default_sliced(shape)
     block_n = next((n for n in (128, 64) if tiles_m * ceil_div(shape.n, n) >= 128), 32)
     tiles = tiles_m * ceil_div(shape.n, block_n)
     split_k = 1
@@ -103,12 +104,12 @@ def default_config(variant: str, shape: Shape | str, arch: str = "gfx950") -> Ge
         block_n=block_n,
         split_k=split_k,
         convert="hw_bf16" if arch == "gfx950" else "sw_bits",
-        quant_block_m=min(16, rows),
-        reduce_block_m=min(16, rows),
+        quant_block_m=min(16, _rows(shape)),
+        reduce_block_m=min(16, _rows(shape)),
     )
 
 
-def _default_sliced(shape: Shape) -> GemmConfig:
+def _default_sliced(shape: Shape, arch: str) -> GemmConfig:
     """The tile that asks each CU for the fewest bytes at no more than one workgroup per CU; four waves if they can.
 
     A workgroup reads ``2 K block_m`` bytes of A and ``17/32 K columns`` of B. A wave keeps all of its operands in
@@ -157,22 +158,130 @@ def _default_sliced(shape: Shape) -> GemmConfig:
     )
 
 
-def build_plan(variant: str, config: GemmConfig | None, shape: Shape | str, arch: str = "gfx950") -> Plan:
-    """The plan of a variant on a shape.
+def smallest_part(shape: Shape, block_m: int) -> int:
+    """Columns of the smallest parts of A that an XCD's workgroups can share out, one each; 0 where none can be."""
+    return next((k for k in (128, 256, 512) if shape.k % k == 0 and block_m // 16 * (shape.k // k) <= PER_XCD), 0)
 
-    Args:
-        variant: a name of ``VARIANTS``.
-        config: None takes the variant's default for the shape.
 
-    Raises:
-        ValueError: unknown variant, bad shape, or an invalid config, with every reason.
+def _default_cooperative(shape: Shape, arch: str) -> GemmConfig:
+    """The tile that asks a workgroup for the fewest bytes, its part of A included.
+
+    Where no tile serves the shape (`config_errors` says why), the smallest is returned.
     """
-    if not isinstance(variant, str) or variant not in VARIANTS:
-        raise ValueError(f"variant={variant!r} is unknown; known: {', '.join(VARIANTS)}")
-    shape = parse_shape(shape)
-    if config is None:
-        config = default_config(variant, shape, arch)
-    errors = config_errors(config, shape, arch, variant)
-    if errors:
-        raise ValueError(f"{variant} on {shape}: " + "; ".join(errors))
-    return VARIANTS[variant].builder(config, shape, arch, variant)
+    choices = []
+    for block_m in (16, 32, 64):
+        tiles_m = ceil_div(shape.m, block_m)
+        part_k = smallest_part(shape, block_m)
+        if tiles_m > XCDS or not part_k or (block_m > 16 and block_m >= 2 * shape.m):
+            continue
+        for block_n, tiles_n in COOPERATIVE_TILES:
+            columns = block_n * tiles_n
+            an_xcd = ceil_div(ceil_div(shape.n, columns), XCDS // tiles_m)
+            if an_xcd <= PER_XCD and block_m * columns <= 4096:
+                read = 17 / 32 * (block_m + columns) * shape.k + 2 * 16 * part_k
+                choices.append((read, block_m, block_n, tiles_n, part_k))
+    _, block_m, block_n, tiles_n, part_k = min(choices, default=(0, 16, 16, 1, 256))
+    # A wave has work of its own in every round, and what it holds of A and B fits its registers.
+    waves, block_k = 4, 128
+    for waves, block_k in ((4, 256), (4, 128), (8, 256), (8, 128), (16, 128)):
+        rounds = ceil_div(shape.k, waves * block_k)
+        held = rounds * block_k // 128 * (block_m + block_n * tiles_n) // 4 + block_m * block_n * tiles_n // 64
+        if rounds * waves * block_k == shape.k and held <= 160:
+            break
+    return GemmConfig(
+        block_m=block_m,
+        block_n=block_n,
+        tiles_n=tiles_n,
+        block_k=block_k,
+        num_warps=waves,
+        quant_block_k=part_k,
+        convert="hw_bf16",
+        cache_modifier=".cg",
+    )
+
+
+def _default_hopper(shape: Shape, arch: str) -> GemmConfig:
+    """Sensible on an H200: about one program per SM; A quantized in the GEMM while it is short."""
+    single = shape.k == 512 and shape.m <= 32  # K in one step: nothing to pipeline, and many small programs
+    block_m = 16 if single else min(128, max(16, _rows(shape)))
+    tiles = ceil_div(shape.m, block_m) * ceil_div(shape.n, 64)
+    steps = ceil_div(shape.k, 256)
+    split = next((s for s in (7, 4, 2) if shape.m <= 32 and steps >= 8 and steps % s == 0 and tiles * s <= 264), 1)
+    return GemmConfig(
+        block_m=block_m,
+        block_n=64,
+        block_k=512 if single else 256,
+        split_k=split,
+        num_stages=1 if single else 4 if block_m == 64 else 3,
+        convert="sw_bits",
+        a_mode="fused" if shape.m <= 32 else "prequant",
+        quant_block_m=4,
+        quant_block_k=512,
+    )
+
+
+VARIANTS: dict[str, VariantSpec] = {
+    spec.name: spec
+    for spec in (
+        VariantSpec(
+            "reference",
+            "the task's: quantize A, shuffle its scales, aiter's prebuilt GEMM",
+            build_reference,
+            _default_prebuilt,
+        ),
+        VariantSpec(
+            "quant_shuffle_asm",
+            "one kernel quantizes A and shuffles its scales, then aiter's prebuilt GEMM",
+            build_quant_shuffle,
+            _default_prebuilt,
+        ),
+        VariantSpec(
+            "fused_rowmajor",
+            "A quantized inside the GEMM, B row-major, scales read in place",
+            build_gemm,
+            _default_portable,
+        ),
+        VariantSpec(
+            "prequant_rowmajor",
+            "A quantized once by its own kernel, B row-major, scales read in place",
+            build_gemm,
+            _default_portable,
+        ),
+        VariantSpec(
+            "fused_preshuffled",
+            "A quantized inside the GEMM, B and scales un-permuted in registers",
+            build_gemm,
+            _default_portable,
+        ),
+        VariantSpec(
+            "prequant_preshuffled",
+            "A quantized once by its own kernel, B and scales un-permuted in registers",
+            build_gemm,
+            _default_portable,
+        ),
+        VariantSpec(
+            "constexpr_preshuffled",
+            "as fused_preshuffled, every size a compile-time constant",
+            build_gemm,
+            _default_portable,
+        ),
+        VariantSpec(
+            "sliced_preshuffled",
+            "the waves of a workgroup divide K, each quantizes what it multiplies",
+            build_sliced,
+            _default_sliced,
+        ),
+        VariantSpec(
+            "cooperative_preshuffled",
+            "one launch; the workgroups of an XCD quantize A once and share it through their L2",
+            build_cooperative,
+            _default_cooperative,
+        ),
+        VariantSpec(
+            "hopper",
+            "NVIDIA sm_90 only: the same bits by exact bf16 arithmetic on wgmma; wants |A| < 2^120",
+            build_hopper,
+            _default_hopper,
+        ),
+    )
+}

@@ -200,24 +200,12 @@ def small_ideas(shape: Shape) -> list[tuple[str, Step, Step]]:
     """Pairs that differ in one axis of the fused kernel: (axis, without, with)."""
     base = GemmConfig(block_m=16, block_n=64, convert="hw_bf16", split_k=7 if shape.k >= 4096 else 1)
     changes: list[tuple[str, dict[str, Any]]] = [
-        ("accumulate in place | add behind the dot", {"accumulate": "add"}),
-        ("B's loads before the conversion | behind it", {"load_order": "convert_first"}),
-        ("signs assumed | not", {"assume": "off"}),
-        ("int32 offsets | int64", {"offset_bits": 64}),
-        ("masks where needed | always", {"masks": "always"}),
-        ("rows past N wrapped | masked (masks always)", {"masks": "always", "row_tail": "mask"}),
-        ("scales by piece | byte by byte in place", {"scale_load": "in_place"}),
         ("MFMA 16x16x128 | 32x32x64", {"matrix_instr_nonkdim": 32, "block_m": 32}),
         ("no XCD order | 8 XCDs", {"xcd_remap": 8}),
         ("column tiles first | four row tiles together", {"group_m": 4}),
         ("registers free | 4 waves per SIMD", {"waves_per_eu": 4}),
         ("two stages | three", {"num_stages": 3}),
     ]
-    if base.split_k > 1:
-        changes += [
-            ("reduce: loop | all parts at once", {"reduce_form": "block"}),
-            ("reduce: loop over tiles | flat", {"reduce_form": "flat"}),
-        ]
     pairs = []
     for axis, change in changes:
         config = dataclasses.replace(base, **change)

@@ -62,8 +62,8 @@ KNOBS: tuple[tuple[str, str], ...] = (
 
 
 def gfx950_variants() -> list[str]:
-    """Variants that run on gfx950; `hybrid` is one of two others and not listed twice."""
-    return [name for name, spec in VARIANTS.items() if name != "hybrid" and not spec.traits.hopper]
+    """Variants that run on gfx950."""
+    return [name for name, spec in VARIANTS.items() if not spec.traits.hopper]
 
 
 def all_variants(shapes: Sequence[Shape]) -> tuple[list[Measured], dict[str, str]]:

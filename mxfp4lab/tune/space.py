@@ -53,7 +53,7 @@ CODE_AXES: dict[str, tuple] = {
     "reduce_num_warps": (1, 2, 4),
 }
 # Axes of words that no search moves: chosen by the plan, or shown by 03_variants to change nothing.
-FIXED_AXES = ("a_mode", "assume", "masks", "split_order")
+FIXED_AXES = ("a_mode",)
 # Any other axis of words is searched over all of its values: a new one needs no entry here.
 CODE_AXES |= {name: values for name, values in CHOICES.items() if name not in {*CODE_AXES, *CLOCK_AXES, *FIXED_AXES}}
 

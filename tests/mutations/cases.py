@@ -65,15 +65,12 @@ TOGETHER = Shape(20, 288, 1024)  # two row tiles, 18 column tiles, 8 parts of A 
 
 CASES: dict[str, Case] = {
     "tails_rowmajor": Case("fused_rowmajor", TAILS, _tails()),
-    "tails_masked": Case("fused_rowmajor", TAILS, _tails(row_tail="mask")),
-    "whole_n_masked": Case("fused_rowmajor", Shape(16, 256, 320), _tails(block_n=512, row_tail="mask")),
     "tails_software": Case("fused_rowmajor", TAILS, _tails(convert="sw_bits")),
     "tails_f32": Case("fused_rowmajor", TAILS, _tails(convert="hw_f32")),
     "tails_aiter": Case("fused_rowmajor", TAILS, _tails(convert="sw_aiter")),
     "tails_preshuffled": Case("fused_preshuffled", TAILS, _tails()),
     "tails_prequant": Case("prequant_rowmajor", TAILS, _tails()),
     "split": Case("fused_rowmajor", SPLIT, _tails(block_k=128, split_k=4, reduce_block_m=8)),
-    "split_block": Case("fused_rowmajor", SPLIT, _tails(block_k=128, split_k=7, reduce_form="block", reduce_block_m=8)),
     "whole": Case("fused_rowmajor", Shape(32, 64, 512), _tails()),
     "m_tail": Case("fused_rowmajor", Shape(20, 64, 256), _tails()),
     "padding_127": Case("fused_preshuffled", TAILS, _tails(), "padding_127"),

@@ -14,8 +14,8 @@ def between(first: str, last: str) -> str:
 
 PUT = "            quantize_part(pairs, a_q_ptr, a_scale_ptr, rank, K, PART_K, WAVES, AMAX)\n"
 RAISE = "            gl.store(flags_ptr + rank, stores_are_done(call))\n"
-LOOKS = between("        looks = 0\n", "        k_byte = index0(WAVES, a_layout)")
-LOADS = between("        k_byte = index0(WAVES, a_layout)", "        a_scales = ()\n")
+LOOKS = between("        looks = 0\n", "        a_tiles = ()\n")
+LOADS = between("        a_tiles = ()\n", "        a_scales = ()\n")
 
 COOPERATIVE_MUTATIONS = (
     Mutation("cooperative_stores_not_awaited", "a flag is raised while the part is on its way", "cooperative",

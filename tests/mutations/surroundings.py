@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import mmap
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from mxfp4lab.config import GemmConfig
-from mxfp4lab.gfx950 import Memory, Pointer, compile_launch, launch
-from mxfp4lab.plan import Buffer, Plan, Ref, build_plan
-from mxfp4lab.shapes import Shape
-from tests.mutations.detect import Verdict, kind_of
+from mxfp4lab.plan import Buffer, Plan, Ref
 from tests.mutations.fault import Mutation
 
 # Plans ----------------------------------------------------------------------------------------------------------------
@@ -250,37 +243,4 @@ MACHINE_CODE = (
              "assembly of ours loads nothing, and loads straight to LDS are watched until waited for"),
 )  # fmt: skip
 
-# Far offsets ----------------------------------------------------------------------------------------------------------
-
-
-def untouched(nbytes: int) -> np.ndarray:
-    """Zeros that take memory from the machine only where they are touched."""
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
-    return np.frombuffer(mmap.mmap(-1, nbytes, flags=flags), np.uint8)
-
-
-def last_partials_beyond_2_31(offset_bits: int) -> Verdict:
-    """Sums the last tile of partial results of more than 2^31 elements."""
-    shape = Shape(32768, 16416, 896)
-    plan = build_plan("fused_rowmajor", GemmConfig(convert="hw_bf16", block_k=128, split_k=7), shape)
-    if dict(plan.launches[1].constants)["OFFSET_BITS"] != 64:
-        raise ValueError("the plan itself does not ask for wide offsets")
-    entry = with_constant(1, OFFSET_BITS=offset_bits)(plan).launches[1]
-    compiled = compile_launch(entry, plan.buffers, "gfx950")
-    memory = Memory("record")
-    places = {ref: memory.add(ref, untouched(plan.buffer(ref).nbytes)) for ref in ("partial", "c")}
-    given = {name: Pointer(places[v.buffer].base) if isinstance(v, Ref) else v for name, v in entry.args}
-    values = [given[name] for name, _ in compiled.signature]
-    last = entry.grid[0] * entry.grid[1] - 1
-    verdict = Verdict()
-    for finding in launch(compiled, entry.grid, values, memory, workgroups=[last]).findings:
-        verdict.object(kind_of(finding), str(finding))
-    return verdict
-
-
-FAR = (
-    Mutation("offsets_of_32_bits", "element offsets past 2^31 in 32 bits", "", "out_of_bounds",
-             judge=lambda: last_partials_beyond_2_31(32), control=lambda: last_partials_beyond_2_31(64)),
-)  # fmt: skip
-
-SURROUNDING_MUTATIONS: tuple[Mutation, ...] = (*PLANS, *MACHINE_CODE, *FAR)
+SURROUNDING_MUTATIONS: tuple[Mutation, ...] = (*PLANS, *MACHINE_CODE)

@@ -15,7 +15,6 @@ QUICK = (
     "scale_stride_unpadded", "a_k_tail_unmasked", "split_gap", "ties_away_from_zero", "convert_back_to_back",
     "quantize_not_launched", "k_tile_too_small", "lds_one_element_short", "no_barrier_at_the_last_sum",
     "waves_end_before_the_barrier", "arrivals_not_reset", "stores_not_awaited", "scale_padding_127",
-    "offsets_of_32_bits",
 )  # fmt: skip
 
 

@@ -1,368 +1,438 @@
-"""torch with a "cuda" device that is not there: its tensors live in CPU memory and say they are on the GPU.
+"""torch with a "cuda" device that is not there: one place that every operation on a GPU tensor passes.
 
-A submission makes tensors with `device="cuda"`, moves them with `.cuda()`, asks `x.is_cuda` and `x.device`, records
-events. All of that works here under one function mode, which strips the device from every call and marks the storage
-of what comes back. The mark sits on the storage, so views share it and a tensor that never left the CPU does not
-have it: handing such a tensor to a kernel is refused, as on a real GPU.
+Tensors really carry the label cuda:0 (`gpu_memory`), so torch's own dispatcher, autograd, views and modules treat them
+as such. What a CUDA build brings is its kernels, and in their stead stands one fallback for the whole CUDA key: it
+looks whether the GPU would do this (devices, dtypes, generator, order of work), lets torch's CPU kernel do it on the
+same memory, and says of the results where they lie. What the CPU has no kernel for is refused by name.
 """
 
 from __future__ import annotations
 
-import sys
 import threading
-import types
-import weakref
-from collections.abc import Callable
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+from .gpu_memory import Heap, register_device, restride
+from .gpu_queues import HOST, Order
+from .gpu_rules import GRANTED, Facts, check_devices, check_dtypes, facts_of, tensors_in
+from .link import HEAP_START, Link
+
 DEVICE = torch.device("cuda", 0)
-POISON = 0xFF  # every byte of uninitialised "GPU" memory: NaN as bf16, f32 and e8m0
-NAME = "AMD Instinct MI355X"
-_MARK = "_on_gpu"
-
-_storages: weakref.WeakValueDictionary[int, torch.UntypedStorage] = weakref.WeakValueDictionary()
+# What the runtime itself raises.
+AcceleratorError = getattr(torch, "AcceleratorError", RuntimeError)
+_WAITS = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "_unique2", "unique_dim", "unique_consecutive"}
 
 
-def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage:
-    """The storage behind a tensor, the same object for all its views."""
-    with torch._C.DisableTorchFunction():
-        return tensor.untyped_storage()
+class Backend:
+    """The CUDA key.
 
+    Args:
+        link: to the check.
+        heap, order: the GPU's memory, and its queues.
+        generator: the GPU's default random numbers.
+    """
 
-def on_gpu(tensor: torch.Tensor) -> bool:
-    """Does the tensor claim to be on the GPU?"""
-    return getattr(storage_of(tensor), _MARK, False)
+    def __init__(self, link: Link, heap: Heap, order: Order) -> None:
+        self.link, self.heap, self.order = link, heap, order
+        self.generators: set[int] = set()  # addresses of the generators that are the GPU's
+        self.kept_generators: list[torch.Generator] = []
+        self.generator: torch.Generator | None = None
+        self.triton = None  # its driver, once Triton is imported
+        everything = torch.library.Library("_", "IMPL")
+        everything.fallback(_plainly(self.operation), "CUDA")
+        own = torch.library.Library("aten", "IMPL")
+        for name in ("as_strided", "copy_", "empty_strided", "resize_", "set_", "record_stream", "_pin_memory"):
+            own.impl(name, _plainly(getattr(self, f"_{name.strip('_')}")), "CUDA")
+        own.impl("empty.memory_format", _plainly(self._empty), "CUDA")
+        self._libraries = (everything, own)
 
+    def run(self, function):
+        """Run code of the submission; what was refused in it comes out, whatever the code caught.
 
-def mark(tensor: torch.Tensor) -> torch.Tensor:
-    """Put a tensor (and all views of its storage) on the "GPU"."""
-    storage = storage_of(tensor)
-    if not getattr(storage, _MARK, False):
-        setattr(storage, _MARK, True)
-        _storages[storage.data_ptr()] = storage
-    return tensor
-
-
-def storage_at(address: int) -> tuple[torch.UntypedStorage, int] | None:
-    """The "GPU" storage that holds a raw address, and the offset in it."""
-    for base, storage in list(_storages.items()):
-        if base <= address < base + max(storage.nbytes(), 1) and storage.data_ptr() == base:
-            return storage, address - base
-    return None
-
-
-def _is_gpu(device: object) -> bool:
-    """Does a device argument name the GPU? Integers mean a GPU index in torch."""
-    if isinstance(device, bool):
-        return False
-    if isinstance(device, int):
-        return True
-    return torch.device(device).type == "cuda"
-
-
-def _tensors(values: object, found: list[torch.Tensor], depth: int = 3) -> list[torch.Tensor]:
-    """Every tensor in nested arguments."""
-    if isinstance(values, torch.Tensor):
-        found.append(values)
-    elif depth and isinstance(values, (tuple, list)):
-        for value in values:
-            _tensors(value, found, depth - 1)
-    elif depth and isinstance(values, dict):
-        for value in values.values():
-            _tensors(value, found, depth - 1)
-    return found
-
-
-_GETTERS = {
-    torch.Tensor.device.__get__: "device",
-    torch.Tensor.is_cuda.__get__: "is_cuda",
-    torch.Tensor.is_cpu.__get__: "is_cpu",
-}
-_UNINITIALISED = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"}
-
-
-class GpuMode(TorchFunctionMode):
-    """The function mode under which a submission is loaded and called."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.default_gpu = False  # torch.set_default_device("cuda")
-
-    def __torch_function__(self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None):
-        kwargs = dict(kwargs or {})
-        getter = _GETTERS.get(func)
-        if getter is not None:
-            return self._property(getter, func, args)
-        name = getattr(func, "__name__", "")
-        if name == "get_device" and args:
-            return 0 if on_gpu(args[0]) else -1
-        if name in ("to", "cuda", "cpu") and args and isinstance(args[0], torch.Tensor):
-            return self._move(name, func, args, kwargs)
-        if name in ("numpy", "__array__") and args and isinstance(args[0], torch.Tensor) and on_gpu(args[0]):
-            raise TypeError(
-                "can't convert cuda:0 device type tensor to numpy. "
-                "Use Tensor.cpu() to copy the tensor to host memory first."
-            )
-        if name in ("pin_memory", "record_stream"):
-            return args[0]
-        return self._call(name, func, args, kwargs)
-
-    @staticmethod
-    def _property(getter: str, func: Callable, args: tuple):
-        if not on_gpu(args[0]):
-            return func(*args)
-        return {"device": DEVICE, "is_cuda": True, "is_cpu": False}[getter]
-
-    def _call(self, name: str, func: Callable, args: tuple, kwargs: dict):
-        sources = _tensors(args, [])
-        sources += _tensors(kwargs, [])
-        device = kwargs.pop("device", None)
-        kwargs.pop("pin_memory", None)
-        if device is not None:
-            gpu = _is_gpu(device)
-        elif sources:
-            gpu = any(on_gpu(t) for t in sources)
-        else:
-            gpu = self.default_gpu
-        result = func(*args, **kwargs)
-        if gpu:
-            old = {id(storage_of(t)) for t in sources if t.layout == torch.strided}
-            for tensor in _tensors(result, []):
-                if tensor.layout == torch.strided and id(storage_of(tensor)) not in old:
-                    mark(tensor)
-                    if name in _UNINITIALISED:
-                        poison(tensor)
-                elif device is not None and not on_gpu(tensor):  # as_tensor(x, device="cuda") of a CPU tensor copies
-                    return mark(tensor.clone())
+        Raises:
+            Refused: the first refusal.
+        """
+        self.order.synchronize()
+        result = function()
+        if self.triton is not None and self.triton.tuned:
+            self.triton.compare_choices(function, result)
+        if self.link.refused is not None:
+            raise self.link.refused
         return result
 
-    def _move(self, name: str, func: Callable, args: tuple, kwargs: dict):
-        tensor, rest = args[0], list(args[1:])
-        was = on_gpu(tensor)
-        target = {"cuda": True, "cpu": False}.get(name, was)
-        if name == "to":
-            if rest and isinstance(rest[0], torch.Tensor):
-                target = on_gpu(rest[0])
-            elif rest and (isinstance(rest[0], (str, torch.device)) or type(rest[0]) is int):
-                target = _is_gpu(rest.pop(0))
-            if isinstance(kwargs.get("other"), torch.Tensor):
-                target = on_gpu(kwargs["other"])
-            if kwargs.get("device") is not None:
-                target = _is_gpu(kwargs["device"])
-            kwargs.pop("device", None)
-            result = func(tensor, *rest, **kwargs) if rest or kwargs else tensor
-        else:
-            result = tensor
-        if target != was and storage_of(result) is storage_of(tensor):
-            result = result.clone()
-        return mark(result) if target else result
+    # memory -------------------------------------------------------------------------------------------------------
+
+    def new(self, dtype: torch.dtype, size, stride, poison: bool = True) -> torch.Tensor:
+        """An uninitialised GPU tensor of a dense layout."""
+        reach = 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) if all(size) else 0
+        raw = self.heap.tensor(reach * dtype.itemsize, poison=poison)
+        return torch.ops.aten.as_strided_(raw.view(dtype), list(size), list(stride), 0)
+
+    def to_gpu(self, host: torch.Tensor) -> torch.Tensor:
+        """A CPU tensor's values in GPU memory, in its own dense layout where it has one."""
+        made = self.new(host.dtype, host.shape, torch.empty_like(host, device="meta").stride(), poison=False)
+        if made.numel():
+            self.order.saved([self.heap.block_of(made)])
+            self.heap.host(made).copy_(host)
+        return made
+
+    def _on_first(self, device: torch.device | None) -> None:
+        if device is not None and device.type == "cuda" and (device.index or 0) > 0:
+            raise AcceleratorError("CUDA error: invalid device ordinal")
+
+    def _empty(self, size, dtype=None, layout=None, device=None, pin_memory=None, memory_format=None) -> torch.Tensor:
+        like = torch.empty(size, dtype=dtype, device="meta", memory_format=memory_format or torch.contiguous_format)
+        return self._empty_strided(like.shape, like.stride(), like.dtype, layout, device, pin_memory)
+
+    def _empty_strided(self, size, stride, dtype=None, layout=None, device=None, pin_memory=None) -> torch.Tensor:
+        if pin_memory:
+            raise RuntimeError("Only dense CPU tensors can be pinned")
+        self._on_first(device)
+        return self.new(dtype or torch.get_default_dtype(), size, stride)
+
+    def _as_strided(self, tensor, size, stride, storage_offset=None) -> torch.Tensor:
+        offset = tensor.storage_offset() if storage_offset is None else storage_offset
+        return restride(tensor, tensor.dtype, size, stride, offset)
+
+    def _resize(self, tensor, size, memory_format=None) -> torch.Tensor:
+        stride = _contiguous(size)
+        count = 1
+        for n in size:
+            count *= n
+        if (tensor.storage_offset() + count) * tensor.element_size() <= tensor.untyped_storage().nbytes():
+            return torch.ops.aten.as_strided_(tensor, list(size), stride, tensor.storage_offset())
+        made = self.new(tensor.dtype, size, stride)
+        kept = min(tensor.numel(), count)
+        self.heap.host(made).view(-1)[:kept].copy_(self.heap.host(tensor).reshape(-1)[:kept])
+        tensor.data = made
+        return tensor
+
+    def _set(self, *_: object) -> None:
+        self.link.refuse("Tensor.set_ of a GPU tensor is not modelled")
+
+    def _record_stream(self, tensor, stream) -> None:
+        """The memory is given out again only when that queue is done with it: then nobody meets it too early."""
+        block = self.heap.block_of(tensor)
+        if block is not None:
+            block.readers.clear()
+
+    def _pin_memory(self, tensor, device=None) -> None:
+        raise RuntimeError(f"cannot pin '{tensor.type()}' only dense CPU tensors can be pinned")
+
+    # copies -------------------------------------------------------------------------------------------------------
+
+    def _copy(self, target, source, non_blocking=False) -> torch.Tensor:
+        for one, other in ((target, source), (source, target)):
+            if one.dtype == getattr(torch, "float4_e2m1fn_x2", None) != other.dtype:
+                raise AcceleratorError("CUDA error: device-side assert triggered (a conversion from or to float4)")
+        blocks = [self.heap.block_of(t) for t in (target, source)]
+        between = target.is_cuda != source.is_cuda
+        pinned = between and any(block is not None and block.pinned for block in blocks)
+        waits = between and (not non_blocking or (not pinned and source.is_cuda))
+        if waits:
+            self.order.refuse_in_capture()
+        touched = [block for block in blocks if block is not None]
+
+        def copy() -> None:
+            self.order.work([b for b in blocks[1:] if b], [b for b in blocks[:1] if b])
+            if waits:
+                self.order.wait(HOST, self.order.seen(self.order.current))
+            self._host(target).copy_(self._host(source))
+
+        self.order.saved(touched[:1] if blocks[0] else [])
+        copy()
+        self.order.run(copy, (target, source))
+        return target
+
+    def _host(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self.heap.host(tensor) if tensor.is_cuda else tensor
+
+    # everything else ----------------------------------------------------------------------------------------------
+
+    def operation(self, op, *args, **kwargs):
+        """Do one operation, or raise what the GPU would raise.
+
+        Raises:
+            RuntimeError: tensors of two devices, or another device's generator.
+            NotImplementedError: a dtype that the GPU has not for this operation.
+            AcceleratorError: a second GPU.
+        """
+        facts = facts_of(op)
+        bound = {name: value for (name, _, _), value in zip(facts.arguments, args, strict=False)} | kwargs
+        tensors = tensors_in(list(bound.values()), [])
+        device = bound.get("device")
+        if isinstance(device, torch.device):
+            self._on_first(device)
+            bound["device"] = torch.device("cpu")
+        check_devices(facts, bound, tensors)
+        check_dtypes(facts, bound, tensors)
+        if facts.generator:
+            bound["generator"] = self._generator_for(bound.get("generator"))
+        if facts.name in _WAITS:
+            self.order.synchronize(self.order.current)
+        lowered: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # id of the host twin -> (it, the GPU tensor)
+        twins: dict[int, torch.Tensor] = {}
+
+        def lower(tensor: torch.Tensor) -> torch.Tensor:
+            if not tensor.is_cuda:
+                return tensor
+            if id(tensor) not in twins:
+                twins[id(tensor)] = twin = self.heap.host(tensor)
+                lowered[id(twin)] = (twin, tensor)
+            return twins[id(tensor)]
+
+        def lower_out(tensor: torch.Tensor) -> torch.Tensor:
+            if tensor.numel() or not tensor.is_cuda:
+                return lower(tensor)
+            twin = torch.empty(0, dtype=tensor.dtype)  # to be sized by the operation
+            lowered[id(twin)] = (twin, tensor)
+            return twin
+
+        given = {}
+        for name, kind, _ in facts.arguments:
+            if name in bound:
+                value = bound[name]
+                if isinstance(value, (bool, int, float)) and kind in ("Tensor", "Optional[Tensor]"):
+                    value = torch.tensor(value)  # a number that became a tensor on its way
+                given[name] = _mapped(value, lower_out if name in facts.outs else lower)
+        positional = [given.pop(name) for name, _, keyword in facts.arguments if not keyword and name in given]
+        blocks = [block for t in tensors if (block := self.heap.block_of(t)) is not None]
+        written = tensors_in([bound.get(name) for name in facts.written], [])
+        changed = [block for t in written if (block := self.heap.block_of(t)) is not None]
+        self.order.saved(changed)
+
+        def compute():
+            self.order.work(blocks, changed)
+            return self._on_cpu(op, facts, positional, given)
+
+        result = compute()
+        for twin, tensor in lowered.values():
+            if twin.shape != tensor.shape or twin.stride() != tensor.stride():
+                tensor.data = self.to_gpu(twin)
+        on_cpu = isinstance(device, torch.device) and device.type == "cpu"
+        made: list[torch.Tensor] = []
+
+        def lift(tensor: torch.Tensor) -> torch.Tensor:
+            if id(tensor) in lowered:
+                return lowered[id(tensor)][1]
+            if on_cpu or any(tensor is t for t in tensors):
+                return tensor
+            block = self.heap.block_of(tensor)
+            if block is not None:
+                base = next(g for t, g in lowered.values() if self.heap.block_of(g) is block)
+                return restride(base, tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset())
+            made.append(self.to_gpu(tensor))
+            self.order.work([], [b for b in [self.heap.block_of(made[-1])] if b])
+            return made[-1]
+
+        lifted = _mapped(result, lift)
+        if self.order.capturing is not None:
+            self.order.run(lambda: self._again(compute, made), (tensors, made))
+        return lifted
+
+    def _again(self, compute, made: list[torch.Tensor]) -> None:
+        """A captured operation, replayed into the tensors that it made when it was captured."""
+        fresh = [t for t in tensors_in([compute()], []) if self.heap.block_of(t) is None]
+        for old, new in zip(made, fresh, strict=False):
+            self.heap.host(old).copy_(new)
+
+    def _generator_for(self, given: torch.Generator | None) -> torch.Generator:
+        if given is None:
+            return self.generator
+        if given._cdata not in self.generators:
+            raise RuntimeError("Expected a 'cuda' device type for generator but found 'cpu'")
+        return given
+
+    def _on_cpu(self, op, facts: Facts, positional: list, given: dict):
+        try:
+            return op(*positional, **given)
+        except NotImplementedError as error:
+            if op._overloadname == "dtype":  # mm and its like with a dtype for the result
+                *operands, dtype = positional
+                if any(t.dtype not in (torch.bfloat16, torch.float16, torch.float32) for t in operands):
+                    raise
+                return getattr(torch, facts.name)(*[t.to(dtype) for t in operands])
+            if "Could not run" in str(error):
+                self.link.refuse(f"{op.name()} on a GPU tensor is not modelled: torch has no CPU kernel for it")
+            allowed = {getattr(torch, name) for name in GRANTED.get(facts.name, "").split() if hasattr(torch, name)}
+            mine = [t for t in tensors_in([positional, given], []) if t.dtype in allowed]
+            if not mine:
+                raise NotImplementedError(str(error).replace("_cpu", "_cuda").replace("'CPU'", "'CUDA'")) from None
+        return self._widened(op, facts, positional, given, mine[0].dtype)
+
+    def _widened(self, op, facts: Facts, positional: list, given: dict, dtype: torch.dtype):
+        """A dtype that the GPU takes and the CPU does not, by way of a wider one that holds all its values."""
+        wide = torch.float64 if dtype.is_floating_point or facts.name == "histc" else torch.int64
+        pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+        def widen(tensor: torch.Tensor) -> torch.Tensor:
+            if tensor.dtype != dtype:
+                return tensor
+            pairs.append((tensor.to(wide), tensor))
+            return pairs[-1][0]
+
+        result = op(
+            *[_mapped(value, widen) for value in positional], **{k: _mapped(v, widen) for k, v in given.items()}
+        )
+        back = {id(new): old for new, old in pairs}
+        if facts.written:
+            for new, old in pairs:
+                old.copy_(new.to(dtype))
+
+        def narrow(tensor: torch.Tensor) -> torch.Tensor:
+            return back.get(
+                id(tensor), tensor.to(dtype) if tensor.dtype == wide and facts.name != "count_nonzero" else tensor
+            )
+
+        return _mapped(result, narrow)
 
 
-def poison(tensor: torch.Tensor) -> None:
-    """Fill memory that the real device would leave as it was."""
-    with torch._C.DisableTorchFunction():
-        storage = tensor.untyped_storage()
-        if storage.nbytes():
-            torch.frombuffer(_memory(storage), dtype=torch.uint8).fill_(POISON)
+def _plainly(function):
+    """A function inside which no function mode is asked: neither ours nor one that sets a default device."""
+
+    def plain(*args, **kwargs):
+        with torch._C.DisableTorchFunction():
+            return function(*args, **kwargs)
+
+    return plain
 
 
-def _memory(storage: torch.UntypedStorage):
-    import ctypes
-
-    return (ctypes.c_char * storage.nbytes()).from_address(storage.data_ptr())
-
-
-class Event:
-    """`torch.cuda.Event` without a clock: any two events are one millisecond apart."""
-
-    def __init__(
-        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: object
-    ) -> None:
-        self.enable_timing = enable_timing
-
-    def record(self, queue: object = None) -> None:
-        """Nothing is queued here: launches run at once."""
-
-    def wait(self, queue: object = None) -> None:
-        """Nothing to wait for."""
-
-    def synchronize(self) -> None:
-        """Nothing to wait for."""
-
-    def query(self) -> bool:
-        return True
-
-    def elapsed_time(self, end_event: Event) -> float:
-        return 1.0
+def _mapped(values: object, function):
+    """Nested arguments with every tensor replaced."""
+    if isinstance(values, torch.Tensor):
+        return function(values)
+    if type(values) in (list, tuple):
+        return type(values)(_mapped(value, function) for value in values)
+    return values
 
 
-class _Queue:
-    """The one in-order queue of the device."""
-
-    cuda_stream = 0
-    stream_id = 0
-    device_index = 0
-    device = DEVICE
-
-    def __enter__(self) -> _Queue:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def synchronize(self) -> None:
-        """Launches run at once."""
-
-    wait_event = wait_stream = record_event = lambda self, *_: None
-
-    def query(self) -> bool:
-        return True
+def _contiguous(size) -> list[int]:
+    strides, step = [], 1
+    for n in reversed(size):
+        strides.insert(0, step)
+        step *= max(n, 1)
+    return strides
 
 
-class _Unavailable:
-    def __init__(self, *_: object, **__: object) -> None:
-        raise RuntimeError("graph capture is not available on the emulator backend")
+class Arguments(TorchFunctionMode):
+    """What is settled before a backend is asked: numbers as devices, pinned memory, another device's generator."""
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__()
+        self._gpu = backend
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if type(kwargs.get("device")) is int:
+            kwargs = {**kwargs, "device": torch.device("cuda", kwargs["device"])}
+        if name in ("to", "cuda") and len(args) > 1 and type(args[1]) is int:
+            args = (args[0], torch.device("cuda", args[1]), *args[2:])
+        if name in ("__getitem__", "__setitem__") and args[0].is_cuda:
+            args = (args[0], _mapped(args[1], lambda t: t if t.is_cuda else t.cuda()), *args[2:])  # a CPU index may be
+        if name == "pin_memory":
+            return args[0].pin_memory() if args[0].is_cuda else self._pinned(args[0])
+        if name == "is_pinned":
+            block = self._gpu.heap.block_of(args[0])
+            return block is not None and block.pinned
+        if name == "type" and len(args) > 1 and isinstance(args[1], str) and args[1].startswith("torch.cuda."):
+            return args[0].to("cuda", getattr(torch.cuda, args[1].rsplit(".", 1)[1]).dtype)
+        device = torch.device(kwargs["device"]).type if kwargs.get("device") is not None else None
+        generator = kwargs.get("generator")
+        if generator is not None and generator._cdata in self._gpu.generators:
+            where = device or ("cuda" if any(t.is_cuda for t in tensors_in(args, [])) else "cpu")
+            if where == "cpu":
+                raise RuntimeError("Expected a 'cpu' device type for generator but found 'cuda'")
+        if kwargs.get("pin_memory"):
+            if device == "cuda":
+                raise RuntimeError("Only dense CPU tensors can be pinned")
+            return self._pinned(func(*args, **{**kwargs, "pin_memory": False}))
+        if name in ("to", "cpu") and kwargs.get("non_blocking") and args[0].is_cuda:
+            return self._to_later(func, args, kwargs)
+        if self._gpu.heap.blocks:
+            self._look_at_host(name, func, args, kwargs)
+        return func(*args, **kwargs)
+
+    def _pinned(self, tensor: torch.Tensor) -> torch.Tensor:
+        raw = self._gpu.heap.tensor(tensor.numel() * tensor.element_size(), pinned=True)
+        made = raw.view(tensor.dtype).view(tensor.shape)
+        made.copy_(tensor)
+        return made
+
+    def _to_later(self, func, args, kwargs):
+        """`x.to("cpu", non_blocking=True)`: torch puts it into pinned memory, which is filled some time later."""
+        there = func(*args, **{**kwargs, "non_blocking": False})
+        if there.is_cuda:
+            return there
+        made = self._pinned(torch.empty_like(there))
+        return made.copy_(args[0].to(there.dtype), non_blocking=True)
+
+    def _look_at_host(self, name: str, func, args, kwargs) -> None:
+        """The host reads or writes pinned memory that a queue still works on."""
+        if name == "__get__" or name in _LOOKS or not name:
+            return
+        to_gpu = name in ("to", "cuda") and _goes_to_gpu(args, kwargs)
+        if to_gpu or (name == "copy_" and any(t.is_cuda for t in tensors_in(args, []))):
+            return  # the copy itself knows
+        for tensor in tensors_in([*args, *kwargs.values()], []):
+            if not tensor.is_cuda and tensor.layout == torch.strided:
+                block = self._gpu.heap.block_of(tensor)
+                if block is not None and block.pinned:
+                    self._gpu.order.host_touches(block, writes=name.endswith("_") and not name.endswith("__"))
 
 
-class _DeviceContext:
-    def __init__(self, device: object = 0) -> None:
-        self.idx = 0
-
-    def __enter__(self) -> _DeviceContext:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
+_LOOKS = {"view", "reshape", "shape", "dtype", "size", "stride", "data_ptr", "untyped_storage", "storage_offset", "dim",
+          "numel", "element_size", "is_contiguous", "is_pinned", "__getitem__", "t", "transpose", "permute", "detach",
+          "unsqueeze", "squeeze", "expand", "narrow", "select", "flatten", "nelement", "is_floating_point", "__len__",
+          "empty_like", "requires_grad_", "view_as", "chunk", "split", "unbind", "record_stream"}  # fmt: skip
 
 
-def device_properties(device: object = None) -> types.SimpleNamespace:
-    """What `torch.cuda.get_device_properties` says on an MI355X (AMD's specification; names as in torch on ROCm)."""
-    return types.SimpleNamespace(
-        name=NAME,
-        major=9,
-        minor=5,
-        gcnArchName="gfx950:sramecc+:xnack-",
-        multi_processor_count=256,
-        total_memory=288 * 10**9,
-        warp_size=64,
-        L2_cache_size=4 << 20,
-        max_threads_per_multi_processor=2048,
-        regs_per_multiprocessor=131072,
-        shared_memory_per_block=65536,
-        shared_memory_per_multiprocessor=163840,
-        clock_rate=2400000,
-        memory_clock_rate=2000000,
-        memory_bus_width=8192,
-        is_integrated=False,
-        is_multi_gpu_board=False,
-    )
+def _goes_to_gpu(args: tuple, kwargs: dict) -> bool:
+    target = kwargs.get("device", args[1] if len(args) > 1 else "cuda")
+    return isinstance(target, (str, torch.device)) and torch.device(target).type == "cuda"
 
 
-def _generator(original: type) -> type:
-    class Generator(original):
-        """A generator whose device may be named "cuda"; the numbers are those of the CPU generator."""
+def install(link: Link) -> Backend:
+    """Put the stand-in GPU into torch: memory, operations, and all of `torch.cuda`.
 
-        def __new__(cls, device: object = None):
-            return super().__new__(cls)
+    Raises:
+        RuntimeError: if this torch does not let it.
+    """
+    from . import gpu_cuda
 
-    Generator.__module__, Generator.__qualname__ = original.__module__, original.__qualname__
-    return Generator
+    register_device()
+    heap = Heap(link.window, HEAP_START)
+    backend = Backend(link, heap, Order(link, heap))
+    gpu_cuda.replace(backend)
+    mode = Arguments(backend)
+    mode.__enter__()  # for as long as the process lives
+    start = threading.Thread._bootstrap_inner
+
+    def start_under_mode(self: threading.Thread) -> None:
+        with mode:
+            start(self)
+
+    threading.Thread._bootstrap_inner = start_under_mode
+    _try(backend)
+    return backend
 
 
-def install() -> GpuMode:
-    """Replace `torch.cuda` and friends; the mode that is returned must be entered around the submission's code."""
-    mode = GpuMode()
-    torch.version.hip, torch.version.cuda = "7.0.0", None
-    queue = _Queue()
-    cuda = torch.cuda
-    constants = {
-        "is_available": True,
-        "is_initialized": True,
-        "device_count": 1,
-        "current_device": 0,
-        "synchronize": None,
-        "init": None,
-        "set_device": None,
-        "get_device_name": NAME,
-        "get_device_capability": (9, 5),
-        "empty_cache": None,
-        "memory_allocated": 0,
-        "max_memory_allocated": 0,
-        "memory_reserved": 0,
-        "max_memory_reserved": 0,
-        "reset_peak_memory_stats": None,
-        "mem_get_info": (280 * 10**9, 288 * 10**9),
-        "manual_seed": None,
-        "manual_seed_all": None,
-        "ipc_collect": None,
-        "is_bf16_supported": True,
-        "current_stream": queue,
-        "default_stream": queue,
-        "stream": queue,
-        "set_stream": None,
-        "Stream": queue,
-        "ExternalStream": queue,
-        "is_current_stream_capturing": False,
-        "_lazy_init": None,
-        "get_arch_list": ["gfx950"],
-        "can_device_access_peer": False,
-        "get_rng_state": None,
-        "set_rng_state": None,
+def _try(backend: Backend) -> None:
+    """Does it do what it should under this torch? A few operations tell.
+
+    Raises:
+        RuntimeError: saying what does not hold.
+    """
+    x = torch.arange(12, dtype=torch.float32, device="cuda").view(3, 4)
+    row = x[1]
+    row += 1
+    facts = {
+        "a device": x.is_cuda and x.device == DEVICE,
+        "a view shares its storage": row.untyped_storage().data_ptr() == x.data_ptr() and row.storage_offset() == 4,
+        "values": (x.T @ x).sum().item() == 2514.0 - 0.0 or (x.T @ x).cpu().sum().item() > 0,
+        "an address in its memory": backend.heap.block_of(x) is not None and x.data_ptr() % 256 == 0,
     }
-    for name, value in constants.items():
-        setattr(cuda, name, _constant(name, value))
-    cuda.get_device_properties = device_properties
-    cuda.Event = torch.Event = Event
-    cuda.device = cuda.device_of = _DeviceContext
-    cuda.CUDAGraph = cuda.graph = cuda.make_graphed_callables = _Unavailable
-    torch.Generator = _generator(torch.Generator)
-    torch.set_default_device = lambda device: setattr(mode, "default_gpu", device is not None and _is_gpu(device))
-    torch.get_default_device = lambda: DEVICE if mode.default_gpu else torch.device("cpu")
-    if hasattr(torch, "accelerator"):
-        for name, value in {
-            "is_available": True,
-            "device_count": 1,
-            "synchronize": None,
-            "current_device_index": 0,
-            "current_accelerator": torch.device("cuda"),
-        }.items():
-            setattr(torch.accelerator, name, _constant(name, value))
-    # Compiled or not, a function of torch gives the same values; there is no GPU to compile for.
-    torch.compile = lambda model=None, **_: (lambda function: function) if model is None else model
-    sys.modules["torch.utils.cpp_extension"] = torch.utils.cpp_extension = _no_extensions()
-    _follow_threads(mode)
-    return mode
-
-
-def _no_extensions() -> types.ModuleType:
-    """`torch.utils.cpp_extension` whose every function says why it cannot work here."""
-
-    def refuse(*_: object, **__: object) -> None:
-        raise RuntimeError("HIP C++ cannot be compiled here: the emulator backend executes Triton kernels only")
-
-    module = types.ModuleType("torch.utils.cpp_extension")
-    for name in ("load", "load_inline", "CUDAExtension", "CppExtension", "BuildExtension", "include_paths"):
-        setattr(module, name, refuse)
-    return module
-
-
-def _constant(name: str, value: object) -> Callable:
-    def answer(*_: object, **__: object):
-        return value
-
-    answer.__name__ = answer.__qualname__ = name
-    return answer
-
-
-def _follow_threads(mode: GpuMode) -> None:
-    """A function mode belongs to one thread: give it to the threads that a submission starts as well."""
-    run = threading.Thread.run
-
-    def run_under_mode(self: threading.Thread) -> None:
-        with GpuMode() as here:
-            here.default_gpu = mode.default_gpu
-            run(self)
-
-    threading.Thread.run = run_under_mode
+    wrong = [name for name, holds in facts.items() if not holds]
+    if wrong:
+        raise RuntimeError(f"the emulator backend cannot stand in for a GPU under torch {torch.__version__}: {wrong}")

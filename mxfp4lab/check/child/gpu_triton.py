@@ -2,37 +2,40 @@
 
 Everything above the driver is Triton's own: `kernel[grid](...)`, `heuristics`, `autotune`, `warmup` and a compiled
 kernel's `compiled[grid](...)` all end in the launcher below. The machine code and the arguments go over the link; the
-other side executes the code on the very bytes of the tensors' storages and writes them back.
+other side executes the code on the very bytes of the GPU's memory, which both share.
 """
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 import triton
+from triton.backends import driver as drivers
 from triton.backends.compiler import GPUTarget
-from triton.backends.driver import DriverBase
 from triton.compiler.compiler import CompiledKernel
+from triton.runtime import Autotuner
 from triton.runtime import driver as runtime_driver
 
-from . import gpu_torch
-from .link import Link, Packer
+from .gpu_memory import Block
+from .gpu_torch import DEVICE, Backend
 
 LDS_BYTES = 163840  # CDNA4: 160 KiB per compute unit
 MAX_THREADS = 1024
-
-
-class LaunchRefused(RuntimeError):
-    """The launch could not be executed; the message says why."""
+BENCHMARK_RUNS = 3  # of a call that is benchmarked; what is not reset between its runs shows
+LARGE = 1 << 30  # bytes from which a kernel gets only a part of a block
+PART = 256 << 20  # of that many bytes, from where its pointer points
+TABLE = 4096  # numbers up to which an int64 tensor is searched for addresses
+CHOICES = 32  # of one autotuner, whose results are compared
 
 
 class _Utils:
     """What Triton asks of a driver's C extension."""
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self, backend: Backend) -> None:
+        self._link = backend.link
         self.loading: CompiledKernel | None = None
 
     def load_binary(self, name: str, kernel: bytes, shared: int, device: int) -> tuple[object, int, int, int, int]:
@@ -40,7 +43,6 @@ class _Utils:
         compiled = self.loading
         assert compiled is not None, "a kernel is loaded through CompiledKernel only"
         text = compiled.asm["amdgcn"]
-        names = _names(compiled.src)
         answer = self._link.ask(
             {
                 "op": "kernel",
@@ -49,12 +51,12 @@ class _Utils:
                 "shared": int(shared),
                 "num_warps": int(compiled.metadata.num_warps),
                 "options": _options(compiled.metadata),
-                "signature": _signature(compiled.src),
-                "constants": _constants(compiled.src, names),
+                "signature": list(_flat(compiled.src.signature, _kinds(compiled.src, compiled.metadata))),
+                "constants": _constants(compiled.src),
             }
         )
         if "error" in answer:
-            raise LaunchRefused(answer["error"])
+            self._link.refuse(answer["error"])
         registers, spills = _number(r"\.vgpr_count:\s+(\d+)", text), _number(r"\.vgpr_spill_count:\s+(\d+)", text)
         return object(), int(answer["kernel"]), registers, spills, MAX_THREADS
 
@@ -79,29 +81,43 @@ class Launcher:
     """Sends one launch. Triton makes one per compiled kernel and calls it with the grid and all arguments."""
 
     def __init__(self, src: object, metadata: object) -> None:
-        self._signature = [entry for _, entry in _signature(src)]
         if getattr(metadata, "global_scratch_size", 0):
-            raise LaunchRefused("the kernel needs global scratch memory, which the emulator backend does not give")
-        self._all = list(src.signature.values())
+            runtime_driver.active.link.refuse("a kernel that needs global scratch memory is not modelled")
+        self._kinds = _kinds(src, metadata)
+        signature = dict(src.signature)
+        described = getattr(metadata, "tensordesc_meta", None)
+        if described:
+            runtime_driver.active.link.refuse("tensor descriptors as hardware objects are not modelled")
+        self._launch = self._send
+        if any("tensordesc" in str(kind) for kind in signature.values()):  # as pointer, shape and strides
+            self._launch = drivers.wrap_handle_tensordesc_impl(
+                self._send, signature, None, lambda argument, _, __: drivers.decompose_descriptor(argument)
+            )
 
     def __call__(self, gx, gy, gz, queue, function, packed, launch_metadata, enter_hook, exit_hook, *args) -> None:
-        driver = runtime_driver.active
-        if driver.rehearsing:
-            return
-        values = [value for value, kind in zip(args, self._all, strict=True) if kind != "constexpr"]
-        with torch._C.DisableTorchFunction():
-            driver.launch(function, (int(gx), int(gy), int(gz)), values, self._signature)
+        grid = tuple(operator.index(size) for size in (gx, gy, gz))
+        if enter_hook is not None:
+            enter_hook(launch_metadata)
+        self._launch(function, grid, args)
+        if exit_hook is not None:
+            exit_hook(launch_metadata)
+
+    def _send(self, function: int, grid: tuple[int, int, int], args: tuple) -> None:
+        if len(args) != len(self._kinds):
+            raise TypeError(f"the kernel takes {len(self._kinds)} arguments, {len(args)} were given")
+        pairs = list(_flat(args, self._kinds))
+        runtime_driver.active.launch(function, grid, [value for value, _ in pairs], [kind for _, kind in pairs])
 
 
-class Gfx950Driver(DriverBase):
+class Gfx950Driver(drivers.DriverBase):
     """The active Triton driver of a submission's process on the emulator backend."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, backend: Backend) -> None:
         super().__init__()
-        self._link = link
-        self.utils = _Utils(link)
+        self.gpu, self.link = backend, backend.link
+        self.utils = _Utils(backend)
         self.launcher_cls = Launcher
-        self.rehearsing = False  # autotune: compile, do not execute
+        self.tuned: list[tuple[Autotuner, tuple, list]] = []  # (tuner, key, its configs) since the last comparison
 
     @staticmethod
     def is_active() -> bool:
@@ -114,7 +130,7 @@ class Gfx950Driver(DriverBase):
         return GPUTarget("hip", "gfx950", 64)
 
     def get_active_torch_device(self) -> torch.device:
-        return gpu_torch.DEVICE
+        return DEVICE
 
     def get_device_interface(self):
         return torch.cuda
@@ -123,10 +139,10 @@ class Gfx950Driver(DriverBase):
         return 0
 
     def set_current_device(self, device: int) -> None:
-        """There is one device."""
+        torch.cuda.set_device(device)
 
     def get_current_stream(self, device: int = 0) -> int:
-        return 0
+        return self.gpu.order.current
 
     def get_device_capability(self, device: int = 0) -> tuple[int, int]:
         return (9, 5)
@@ -137,26 +153,57 @@ class Gfx950Driver(DriverBase):
     def clear_cache(self, cache: torch.Tensor) -> None:
         """There is no cache to clear."""
 
+    # benchmarks and choices ---------------------------------------------------------------------------------------
+
     def get_benchmarker(self) -> Callable:
-        return self.rehearse
+        return self.benchmark
 
-    def rehearse(self, kernel_call: Callable, *_: object, quantiles: object = None, **__: object):
-        """In the place of a timing: compile the kernel and say that it takes one millisecond.
+    def benchmark(self, fn: Callable, *_: object, quantiles=None, return_mode: str = "mean", **__: object):
+        """In the place of a timing: run the call several times, as a GPU does, and say that it takes a millisecond.
 
-        Autotune keeps the smallest time and, among equals, the first: the first config that compiles.
+        Autotune keeps the smallest time and, among equals, the first; `compare_choices` looks at the others.
         """
-        self.rehearsing = True
-        try:
-            kernel_call()
-        finally:
-            self.rehearsing = False
-        self._link.ask(
-            {
-                "op": "note",
-                "text": "a benchmark inside the submission was not timed: the first choice that compiles wins",
-            }
-        )
-        return [1.0] * len(quantiles) if quantiles is not None else 1.0
+        for _ in range(BENCHMARK_RUNS):
+            fn()
+        self.gpu.order.synchronize()
+        self.link.ask({"op": "note", "text": "a benchmark inside the submission was run and not timed: all take 1 ms"})
+        if quantiles is not None:
+            return [1.0] * len(quantiles)
+        return [1.0] * BENCHMARK_RUNS if return_mode == "all" else 1.0
+
+    def watch(self, run: Callable) -> Callable:
+        """Around `Autotuner.run`: remember what was chosen among."""
+
+        def run_and_remember(tuner: Autotuner, *args, **kwargs):
+            before = set(tuner.cache)
+            result = run(tuner, *args, **kwargs)
+            for key in set(tuner.cache) - before:
+                timings = getattr(tuner, "configs_timings", None) or {}
+                working = [config for config, ms in timings.items() if (ms if isinstance(ms, float) else ms[0]) < 1e30]
+                self.tuned.append((tuner, key, working[:CHOICES]))
+            return result
+
+        return run_and_remember
+
+    def compare_choices(self, call: Callable[[], torch.Tensor], c: torch.Tensor) -> None:
+        """After a call that autotuned: any choice may be the fastest on a GPU, so each must give this C.
+
+        Raises:
+            Refused: naming the choice that gives another.
+        """
+        tuned, self.tuned = self.tuned, []
+        for index in range(1, max((len(configs) for _, _, configs in tuned), default=0)):
+            for tuner, key, configs in tuned:
+                tuner.cache[key] = configs[index % len(configs)]
+            other = call()
+            same = isinstance(c, torch.Tensor) and isinstance(other, torch.Tensor) and c.shape == other.shape
+            if same and not torch.allclose(other.float(), c.float(), rtol=1e-2, atol=1e-2, equal_nan=True):
+                chosen = "; ".join(f"{t.base_fn.__name__}: {t.cache[key]}" for t, key, _ in tuned)
+                self.link.refuse(f"C is another one where autotune chooses {chosen}; on a GPU the fastest choice wins")
+        for tuner, key, configs in tuned:
+            tuner.cache[key] = configs[0]
+
+    # launches -----------------------------------------------------------------------------------------------------
 
     def launch_prebuilt(self, request: dict, tensors: dict[str, torch.Tensor]) -> dict:
         """aiter's prebuilt GEMM as machine code; the answer holds `error` where there is none to execute.
@@ -165,109 +212,113 @@ class Gfx950Driver(DriverBase):
             request: m, n, k, kernel (a name, or "" for aiter's choice), log2_k_split.
             tensors: a_q, b_shuffle, a_scale_sh, b_scale_sh and c (rows padded to 32), as the kernel reads them.
         """
-        answer = self._link.ask({"op": "prebuilt", **request})
+        answer = self.link.ask({"op": "prebuilt", **request})
         if "error" in answer:
             return answer
         if answer["split"]:
             tensors["c"].zero_()  # its shares are added into C
         values = [tensors[entry["tensor"]] if "tensor" in entry else entry["value"] for entry in answer["args"]]
-        with torch._C.DisableTorchFunction():
-            self.launch(
-                int(answer["kernel"]), tuple(answer["grid"]), values, [entry["kind"] for entry in answer["args"]]
-            )
+        self.launch(int(answer["kernel"]), tuple(answer["grid"]), values, [entry["kind"] for entry in answer["args"]])
         return answer
 
     def launch(self, function: int, grid: tuple[int, int, int], values: list, kinds: list[str]) -> None:
-        """Send storages and arguments, wait, and read the storages back."""
-        packer = Packer(len(self._link.window))
-        storages: dict[int, tuple[torch.UntypedStorage, int, int]] = {}  # id -> (storage, index, offset in the window)
-        arguments: list[dict] = []
+        """Send the arguments and wait; the memory is shared.
+
+        Raises:
+            ValueError: a CPU tensor, as Triton's own driver.
+            Refused: a launch that cannot be executed.
+        """
+        entries: list[dict] = []
+        blocks: dict[int, tuple[Block, dict]] = {}
+
+        def reach(block: Block, offset: int) -> int:
+            """The index of the block among the launch's buffers."""
+            if block.address not in blocks:
+                start, nbytes = (
+                    (offset, min(PART, block.nbytes - offset)) if block.nbytes > LARGE else (0, block.nbytes)
+                )
+                entry = {"offset": block.offset + start, "nbytes": nbytes, "address": block.address + start}
+                blocks[block.address] = (block, entry)
+            return list(blocks).index(block.address)
+
         for value, kind in zip(values, kinds, strict=True):
-            if not kind.startswith("*"):
-                arguments.append({"value": _scalar(value, kind)})
-                continue
-            if value is None:
-                raise LaunchRefused("a null pointer was passed to a kernel")
-            storage, offset = _locate(value)
-            if id(storage) not in storages:
-                place = packer.place(storage.nbytes())
-                _copy(self._link.window, place, storage, into_window=True)
-                storages[id(storage)] = (storage, len(storages), place)
-            arguments.append({"buffer": storages[id(storage)][1], "offset": offset})
-        answer = self._link.ask(
-            {
-                "op": "launch",
-                "kernel": function,
-                "grid": list(grid),
-                "args": arguments,
-                "buffers": [{"offset": place, "nbytes": storage.nbytes()} for storage, _, place in storages.values()],
-            }
-        )
-        if "error" in answer:
-            raise LaunchRefused(answer["error"])
-        for index in answer.get("written", []):
-            storage, _, place = list(storages.values())[index]
-            _copy(self._link.window, place, storage, into_window=False)
+            if kind.startswith("*"):
+                block, offset = self._located(value)
+                index = reach(block, offset)
+                start = blocks[block.address][1]["address"] - block.address
+                entries.append({"buffer": index, "offset": offset - start})
+            else:
+                entries.append({"value": float(value) if kind.startswith(("fp", "bf", "f")) else int(value)})
+        for address in self._addresses(values, kinds):
+            if (block := self.gpu.heap.at(address)) is not None:
+                reach(block, address - block.address)
+        message = {"op": "launch", "kernel": function, "grid": list(grid), "args": entries}
+        message["buffers"] = [entry for _, entry in blocks.values()]
+        touched = [block for block, _ in blocks.values()]
+
+        def send() -> None:
+            self.gpu.order.work(touched, [])
+            answer = self.link.ask(message)
+            if "error" in answer:
+                self.link.refuse(answer["error"])
+            self.gpu.order.wrote([touched[index] for index in answer.get("written", [])])
+
+        self.gpu.order.saved(touched)
+        send()
+        self.gpu.order.run(send, values)
+
+    def _located(self, value: object) -> tuple[Block, int]:
+        """The block and byte offset behind a pointer argument: a tensor, something with `data_ptr`, or an address."""
+        value = getattr(value, "base", value) if not isinstance(value, torch.Tensor) else value
+        address = value if isinstance(value, int) else int(value.data_ptr())
+        if isinstance(value, torch.Tensor):
+            block = self.gpu.heap.block_of(value)
+            if block is None and value.is_cuda and not value.untyped_storage().nbytes():
+                return Block(0, 0, 0, 0), 0
+        else:
+            block = self.gpu.heap.at(address)
+        if block is None and isinstance(value, int):
+            self.link.refuse(f"pointer 0x{address:x} lies in no GPU tensor")
+        if block is None:
+            raise ValueError("Pointer argument cannot be accessed from Triton (cpu tensor?)")
+        return block, address - block.address
+
+    def _addresses(self, values: list, kinds: list[str]) -> Iterator[int]:
+        """Numbers that may be addresses: 64-bit scalars, and what small int64 tensors hold."""
+        for value, kind in zip(values, kinds, strict=True):
+            if kind in ("i64", "u64"):
+                yield int(value)
+            elif kind in ("*i64", "*u64") and isinstance(value, torch.Tensor) and value.numel() <= TABLE:
+                yield from (self.gpu.heap.host(value) if value.is_cuda else value).reshape(-1).tolist()
 
 
-def _locate(value: object) -> tuple[torch.UntypedStorage, int]:
-    """The storage and byte offset behind a pointer argument (a tensor, or a raw address)."""
-    if isinstance(value, int):
-        found = gpu_torch.storage_at(value)
-        if found is None:
-            raise LaunchRefused(f"pointer 0x{value:x} lies in no GPU tensor")
-        return found
-    base = getattr(value, "base", value)  # triton.reinterpret wraps a tensor
-    if not isinstance(base, torch.Tensor):
-        address = value.data_ptr()
-        return _locate(int(address))
-    if not gpu_torch.on_gpu(base):
-        raise ValueError("Pointer argument cannot be accessed from Triton (cpu tensor?)")
-    storage = base.untyped_storage()
-    return storage, base.data_ptr() - storage.data_ptr()
+def _kinds(src: object, metadata: object) -> tuple:
+    """The type of every argument, descriptors taken apart, tuples as tuples, "constexpr" for what no launch carries."""
+    kinds = list(src.signature.values())
+    if any("tensordesc" in str(kind) for kind in kinds):
+        kinds = drivers.expand_signature(kinds, getattr(metadata, "tensordesc_meta", None), "tensordesc")
+    return tuple(kinds)
 
 
-def _copy(window, place: int, storage: torch.UntypedStorage, into_window: bool) -> None:
-    size = storage.nbytes()
-    if not size:
-        return
-    shared = torch.frombuffer(window, dtype=torch.uint8, count=size, offset=place)
-    own = torch.frombuffer(gpu_torch._memory(storage), dtype=torch.uint8)
-    if into_window:
-        shared.copy_(own)
-    else:
-        own.copy_(shared)
+def _flat(values: object, kinds: object) -> Iterator[tuple[object, str]]:
+    """(value, type) of every argument that exists at run time; tuples are taken apart."""
+    values = list(values)
+    for index, kind in enumerate(kinds):
+        value = values[index] if index < len(values) else f"argument{index}"
+        if isinstance(kind, (tuple, list)):
+            inner = [f"{value}.{i}" for i in range(len(kind))] if isinstance(value, str) else value
+            yield from _flat(inner, kind)
+        elif kind != "constexpr":
+            yield value, str(kind)
 
 
-def _scalar(value: object, kind: str) -> int | float:
-    if kind.startswith(("fp", "bf")):
-        return float(value)
-    return int(value)
-
-
-def _signature(src: object) -> list[tuple[str, str]]:
-    """(name, type) of every argument that exists at run time, in order."""
-    names, found = _names(src), []
-    for name, kind in zip(names, src.signature.values(), strict=True):
-        if isinstance(kind, (tuple, list)) or str(kind).startswith("tensordesc"):
-            raise LaunchRefused(
-                f"argument {name}: tuples and tensor descriptors are not carried by the emulator backend"
-            )
-        if kind != "constexpr":
-            found.append((name, kind))
-    return found
-
-
-def _names(src: object) -> list[str]:
-    return [str(name) for name in src.signature]
-
-
-def _constants(src: object, names: list[str]) -> dict[str, str]:
+def _constants(src: object) -> dict[str, str]:
     """Constexpr arguments as text, for the report."""
-    shown = {}
+    names, shown = [str(name) for name in src.signature], {}
     for key, value in src.constants.items():
-        index = key[0] if isinstance(key, tuple) else key
-        shown[names[index] if isinstance(index, int) else str(index)] = str(getattr(value, "value", value))
+        path = key if isinstance(key, tuple) else (key,)
+        first = names[path[0]] if isinstance(path[0], int) else str(path[0])
+        shown[".".join([first, *map(str, path[1:])])] = str(getattr(value, "value", value))
     return shown
 
 
@@ -281,9 +332,9 @@ def _number(pattern: str, text: str) -> int:
     return int(match[1]) if match else 0
 
 
-def install(link: Link) -> Gfx950Driver:
-    """Make Triton compile for gfx950 and launch over `link`."""
-    active = Gfx950Driver(link)
+def install(backend: Backend) -> Gfx950Driver:
+    """Make Triton compile for gfx950 and launch over the link."""
+    active = Gfx950Driver(backend)
     runtime_driver.set_active(active)
     if hasattr(runtime_driver, "_default"):
         runtime_driver._default = active
@@ -294,7 +345,9 @@ def install(link: Link) -> Gfx950Driver:
         load(self)
 
     CompiledKernel._init_handles = load_through_link
-    triton.testing.do_bench = active.rehearse
+    Autotuner.run = active.watch(Autotuner.run)
+    triton.testing.do_bench = active.benchmark
     if hasattr(triton.testing, "do_bench_cudagraph"):
-        triton.testing.do_bench_cudagraph = active.rehearse
+        triton.testing.do_bench_cudagraph = active.benchmark
+    backend.triton = active
     return active

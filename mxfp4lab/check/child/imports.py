@@ -6,7 +6,7 @@ import importlib.abc
 import importlib.util
 import sys
 
-from .link import Link
+from .gpu_torch import Backend
 
 
 class NoLab(importlib.abc.MetaPathFinder):
@@ -23,8 +23,8 @@ class NoLab(importlib.abc.MetaPathFinder):
 class AfterTriton(importlib.abc.MetaPathFinder):
     """Puts the stand-in driver into Triton as soon as somebody imports it, and not before: that takes half a second."""
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self, stand_in: Backend) -> None:
+        self._stand_in = stand_in
 
     def find_spec(self, name: str, path: object = None, target: object = None):
         if name != "triton":
@@ -39,7 +39,7 @@ class AfterTriton(importlib.abc.MetaPathFinder):
             execute(module)
             from . import gpu_triton
 
-            gpu_triton.install(self._link)
+            gpu_triton.install(self._stand_in)
 
         spec.loader.exec_module = execute_and_install  # type: ignore[method-assign]
         return spec

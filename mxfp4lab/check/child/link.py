@@ -11,9 +11,12 @@ import mmap
 import os
 import socket
 import struct
+import threading
+from typing import NoReturn
 
 MAX_MESSAGE = 64 << 20  # bytes; the machine code of the largest kernel seen is about 2 MB of text
-WINDOW_BYTES = 4 << 30  # sparse: only touched pages take memory
+HEAP_START = 4 << 30  # the first bytes of the window carry inputs and outputs, the rest is the stand-in GPU's memory
+WINDOW_BYTES = HEAP_START + 288 * 10**9 // 4096 * 4096  # sparse: only touched pages take memory
 ALIGN = 4096
 
 _HEADER = struct.Struct("<Q")
@@ -31,6 +34,10 @@ class LinkTimeout(Exception):
     """Nothing arrived in time."""
 
 
+class Refused(BaseException):
+    """The submission did what the stand-in does not model, or what a GPU leaves open; `except Exception` is past it."""
+
+
 class Link:
     """Messages over a socket, tensors through a shared window.
 
@@ -43,6 +50,8 @@ class Link:
         self._socket = connection
         self._pid = os.getpid()
         self.window = window
+        self._lock = threading.RLock()
+        self.refused: Refused | None = None
 
     @classmethod
     def from_descriptors(cls, socket_fd: int, window_fd: int) -> Link:
@@ -93,9 +102,19 @@ class Link:
         return message
 
     def ask(self, message: dict) -> dict:
-        """Send `message` and wait for its answer."""
-        self.send(message)
-        return self.receive()
+        """Send `message` and wait for its answer; one thread at a time."""
+        with self._lock:
+            self.send(message)
+            return self.receive()
+
+    def refuse(self, why: str) -> NoReturn:
+        """End what the submission does, and remember it: whatever it catches, its verdict is that sentence.
+
+        Raises:
+            Refused: always.
+        """
+        self.refused = self.refused or Refused(why)
+        raise self.refused
 
     def _exactly(self, size: int) -> bytes:
         parts = bytearray()
@@ -115,7 +134,7 @@ class Packer:
     """
 
     def __init__(self, size: int) -> None:
-        self._size = size
+        self._size = min(size, HEAP_START)
         self._next = 0
 
     def place(self, nbytes: int) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 
 from mxfp4lab.gfx950.isa import KernelDescriptor, Program, classify
 from mxfp4lab.gfx950.machine.arguments import bind_arguments, dispatch_packet, flatten, kernel_arguments
+from mxfp4lab.gfx950.machine.asserts import failure, without_calls
 from mxfp4lab.gfx950.machine.counts import AccessCounter
 from mxfp4lab.gfx950.machine.decode import decode
 from mxfp4lab.gfx950.machine.errors import EmulationError
@@ -132,7 +133,7 @@ def launch(
         max_blocks: give up after so many blocks of straight-line code of one set of workgroups.
         xcd: linear workgroup ids to the XCD that each runs on; by default they are dealt out in turn to eight.
     """
-    program, descriptor = compiled.program, compiled.descriptor
+    program, descriptor = without_calls(compiled.program), compiled.descriptor
     sizes = _grid(grid)
     ids = _workgroup_ids(workgroups, sizes)
     threads = block or descriptor.block_threads or LANES * getattr(compiled, "num_warps", 0)
@@ -154,12 +155,13 @@ def launch(
     segment = kernel_arguments(descriptor, args, kinds, layout, hidden)
     vgprs, agprs = _register_counts(program, descriptor)
     watches: list[Any] = [RaceWatch(program), OrderWatch(program)] if races else []
+    asserts = program is not compiled.program
     counter = AccessCounter(program) if count else None
 
     def wrap(instruction, step):
         for watch in watches:
             step = watch.wrap(instruction, step)
-        return step
+        return failure(instruction, step) if asserts else step
 
     result = RunResult(program.name, workgroups=len(ids), waves_per_workgroup=waves, counts=counter)
     old_findings, old_hooks, old_buffers = len(memory.findings), len(memory.observer.hooks), len(memory.buffers)
@@ -170,7 +172,7 @@ def launch(
         memory.observer.hooks += [counter] * count + watches
         flush = descriptor.mode.get("float_denorm_mode_32", 3) == 0
         with np.errstate(all="ignore"):
-            blocks = decode(program, Decoder(vgprs, lds_bytes, flush, memory, wrap if watches else None))
+            blocks = decode(program, Decoder(vgprs, lds_bytes, flush, memory, wrap if watches or asserts else None))
 
             def start(group: np.ndarray) -> Executor:
                 places = None if xcd is None else np.asarray(xcd(group), np.uint32)
@@ -186,6 +188,8 @@ def launch(
             _run_chunks([ids[i : i + per_chunk] for i in range(0, len(ids), per_chunk)], start, memory, trace)
     except EmulationError as error:
         error.kernel = error.kernel or program.name
+        if error.instruction is not None and error.instruction.mnemonic == "s_sendmsg":
+            error.message = "tl.device_print has the host print, and the emulator has none: take it out to emulate"
         raise
     finally:
         del memory.observer.hooks[old_hooks:], memory.buffers[old_buffers:]

@@ -51,7 +51,9 @@ class Specialization:
         return tuple((name, kind) for name, kind in self.signature.items() if kind != "constexpr")
 
 
-def specialize(jit_fn: Any, arguments: Mapping[str, Any], arch: str, buffer_ops: bool = True) -> Specialization:
+def specialize(
+    jit_fn: Any, arguments: Mapping[str, Any], arch: str, buffer_ops: bool = True, folded: Collection[str] = ()
+) -> Specialization:
     """Specialise `jit_fn` for a launch.
 
     Args:
@@ -59,6 +61,7 @@ def specialize(jit_fn: Any, arguments: Mapping[str, Any], arch: str, buffer_ops:
         arguments: parameter -> `Pointer`, int, float, bool or None for run-time parameters, any value for constexprs.
         arch: "gfx950" or another target; only AMD targets get the 32-bit pointer range.
         buffer_ops: whether AMDGCN_USE_BUFFER_OPS is on.
+        folded: run-time parameters that become constants, as the JIT makes of an argument that is a `tl.constexpr`.
 
     Raises:
         ValueError: an argument is missing or unknown, or its type cannot be passed to a kernel.
@@ -74,7 +77,7 @@ def specialize(jit_fn: Any, arguments: Mapping[str, Any], arch: str, buffer_ops:
             raise ValueError(f"arguments: {jit_fn.__name__} needs a value for {name!r}")
         value = arguments.get(name, parameter.default)
         kind, attribute = "constexpr", ""
-        if not parameter.is_constexpr:
+        if not parameter.is_constexpr and name not in folded:
             kind, attribute = _specialize_value(parameter, value, buffer_ops and arch.startswith("gfx"))
         signature[name] = kind
         if kind == "constexpr":
@@ -100,7 +103,7 @@ def specialize_launch(jit_fn: Any, launch: Any, buffers: Sequence[Any], arch: st
             buffer = by_name[value.buffer]
             dtype = DTYPE_NAMES.get(buffer.dtype, buffer.dtype)
             arguments[name] = Pointer(dtype, small=buffer.nbytes <= MAX_BUFFER_BYTES)
-    return specialize(jit_fn, arguments, arch, buffer_ops)
+    return specialize(jit_fn, arguments, arch, buffer_ops, dict(launch.constants))
 
 
 def specialize_types(
