@@ -8,7 +8,7 @@ NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab tune test test-all test-browser site types torture bench lint format check-notebooks notebooks gpu clean
+.PHONY: help size setup lab tune test test-all test-browser site types torture bench lint format check-notebooks notebooks gpu clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -23,8 +23,14 @@ $(VENV)/.aiter: $(VENV)/.ready
 
 setup: $(VENV)/.ready $(if $(AITER),$(VENV)/.aiter) ## make .venv (AITER=1: with AMD's amd-aiter wheel, 40 MB)
 
-lab: setup ## open the workbook in JupyterLab
-	$(BIN)/jupyter lab notebooks $(if $(filter 0,$(shell id -u)),--allow-root)
+# JupyterLab writes outputs and this machine's language_info into a notebook that it opens: git is told to look past them.
+LANGUAGE := $(patsubst %,metadata.language_info.%,version codemirror_mode file_extension mimetype nbconvert_exporter pygments_lexer)
+lab: setup ## open the workbook in JupyterLab, at 01
+	@if git rev-parse --git-dir >/dev/null 2>&1; then \
+		$(BIN)/nbstripout --install && git config filter.nbstripout.extrakeys "$(LANGUAGE)" \
+		&& git config filter.nbstripout.required false; fi
+	$(BIN)/jupyter lab --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/notebooks/01_shuffle.ipynb \
+		$(if $(filter 0,$(shell id -u)),--allow-root)
 
 tune: setup ## search one shape and export a verified submission: make tune SHAPE=64,7168,2048
 	@$(BIN)/python -m mxfp4lab tune --notebook --shape "$(SHAPE)"
@@ -62,6 +68,9 @@ format: setup ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+size: ## rooms, lines and budgets of the house
+	@$(PYTHON) tests/size.py
+
 check-notebooks: setup ## committed notebooks hold no outputs
 	$(BIN)/nbstripout --verify $(NOTEBOOKS)
 
@@ -70,7 +79,7 @@ notebooks: setup ## execute every notebook into outputs/
 	for notebook in $(NOTEBOOKS); do $(BIN)/papermill $$notebook outputs/$$(basename $$notebook) --no-progress-bar || exit 1; done
 
 gpu: setup ## on a GPU box: measure the whole set and refresh data/recorded/
-	$(BIN)/python -m mxfp4lab.box
+	$(BIN)/python -m mxfp4lab gpu
 
 clean: ## remove .venv and caches, never outputs/
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis *.egg-info

@@ -13,12 +13,9 @@ import sys
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[1]
-LOCK = REPO / "requirements.lock"
-TORCH = "torch==2.13.0"
-TRITON = "triton==3.9.0"
+TORCH, TRITON, AITER = "torch==2.13.0", "triton==3.9.0", "amd-aiter==0.1.7.post2.dev18"
 TRITON_RANGE = ((3, 6), (3, 9))
 HOST_PATHS = "zz_host_torch.pth"
-AITER = "amd-aiter==0.1.7.post2.dev18"
 
 PROBE = """
 import json, os
@@ -58,12 +55,11 @@ def make_venv(venv: Path, host: dict[str, list[str]]) -> None:
         # A virtual environment made from inside another one does not see the outer one's packages: name them. The
         # file sorts last, so what .venv itself installs comes first on sys.path.
         site = next((venv / "lib").glob("python3*/site-packages"))
-        folders = dict.fromkeys(folder for _, folder in host.values())
-        (site / HOST_PATHS).write_text("\n".join(folders) + "\n")
+        (site / HOST_PATHS).write_text("\n".join(dict.fromkeys(folder for _, folder in host.values())) + "\n")
 
 
 def main() -> int:
-    """Builds or completes the environment; prints what was found and what was installed."""
+    """Builds or completes the environment; says what was found and what is installed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("venv", type=Path)
     parser.add_argument("--aiter", action="store_true", help=f"also install {AITER} (40 MB, without its dependencies)")
@@ -76,32 +72,23 @@ def main() -> int:
         return 2
 
     def pip(*arguments: str) -> None:
-        subprocess.run(
-            [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *arguments], check=True, cwd=REPO
-        )
+        command = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *arguments]
+        subprocess.run(command, check=True, cwd=REPO)
 
     if not (venv / "bin" / "python").exists():
         make_venv(venv, probe(sys.executable))
-    found = probe(python)
-    if any(venv.glob(f"lib/python3*/site-packages/{HOST_PATHS}")):
-        for name, (version, folder) in found.items():
-            print(f"setup: keeps this machine's {name} {version} ({folder})")
-    else:
-        if "torch" not in found:
-            print(f"setup: installs {TORCH}")
-            pip(TORCH)
-            found = probe(python)
-        if not triton_is_supported(found.get("triton", ["none"])[0]):
-            print(f"setup: installs {TRITON}")
-            pip(TRITON)
-    pip("-c", str(LOCK), "-e", f".[{options.extras}]")
+    inherits = any(venv.glob(f"lib/python3*/site-packages/{HOST_PATHS}"))
+    if not inherits and "torch" not in probe(python):
+        pip(TORCH)
+    if not inherits and not triton_is_supported(probe(python).get("triton", ["none"])[0]):
+        pip(TRITON)
+    pip("-c", str(REPO / "requirements.lock"), "-e", f".[{options.extras}]")
     if options.aiter:
-        print(f"setup: installs {AITER} without its dependencies")
         pip("--no-deps", AITER)
-    versions = {name: version for name, (version, _) in probe(python).items()}
-    supported = triton_is_supported(versions.get("triton", ""))
-    print(f"setup: {venv.name} has torch {versions.get('torch')} and triton {versions.get('triton')}")
-    if not supported:
+    found = probe(python)
+    for name, (version, folder) in found.items():
+        print(f"setup: {'keeps the host' if inherits else 'has'} {name} {version} ({folder})")
+    if not triton_is_supported(found.get("triton", [""])[0]):
         print("setup: warning: this triton is outside 3.6 to 3.9; the offline compiler is not tested with it")
     return 0
 

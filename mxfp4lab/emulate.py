@@ -205,6 +205,7 @@ def _launch_counts(entry: Any, kernel: Any, result: RunResult, segments: _Segmen
         load_bytes_per_workgroup=segments.bytes("load"),
         store_bytes_per_workgroup=segments.bytes("store"),
         **resources,
+        waits_for_peers=int(bool(getattr(entry, "peer_stride", 0))),
     )
 
 

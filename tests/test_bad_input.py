@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 import torch
 
-from mxfp4lab import cli, model
+from mxfp4lab import cli, fit, model
 from mxfp4lab.check import check_submission
 from mxfp4lab.check.cases import read_cases
 from mxfp4lab.config import GemmConfig, config_errors
@@ -182,7 +182,7 @@ API: list[tuple[str, Callable[[], Any], str]] = [
     ("predict None", lambda: model.predict_counts(None), "counts: a NoneType"),
     ("a model that is None", lambda: model.model_from_document(None), "model document: a NoneType"),
     ("a model without parameters", lambda: model.model_from_document({"schema": 1}), "model document"),
-    ("a row of counts that is text", lambda: model.counts_from_row("x"), "row: a str"),
+    ("a row of counts that is text", lambda: fit.counts_from_row("x"), "row: 'str'"),
     ("counts of None", lambda: Counts.from_dict(None), "Counts: a NoneType"),
     ("counts with NaN", lambda: Counts.from_dict(counts_dict(split_k=float("nan"))), "split_k: nan is not an integer"),
     ("counts with 3 for launches", lambda: Counts.from_dict(counts_dict(launches=3)), "3 is not a list"),
@@ -252,7 +252,7 @@ CONTENTS: dict[str, bytes] = {
 }
 READERS: dict[str, Callable[[Path], Any]] = {
     "model": lambda path: model.model_from_document(model.load_document(path)),
-    "published rows": model.rows_from_file,
+    "published rows": fit.rows_from_file,
     "picks": read_picks,
     "counters": read_counters,
     "code object": load_code_object,

@@ -136,7 +136,7 @@ def test_a_part_is_read_once_on_an_xcd_and_the_wait_is_counted():
     assert mine.load_bytes_per_workgroup < 0.6 * other.load_bytes_per_workgroup
     # the flags, and the packed A behind them: two round trips that nothing covers
     assert 1.5 < mine.exposed_waits_per_wave <= 2.1
-    assert predict_counts(counts).terms["memory latency"] > 1.0
+    assert predict_counts(counts).terms["workgroups that wait"] > 1.0
 
 
 def test_registers_hold_all_operands_on_the_tasks_shapes():

@@ -54,6 +54,24 @@ def test_a_tuple_is_laid_flat():
     assert (y == x + 1).all()
 
 
+@triton.jit
+def gather(table, out, N: tl.constexpr):
+    offsets = tl.arange(0, N)
+    source = tl.load(table + tl.program_id(0)).to(tl.pointer_type(tl.int32))
+    tl.store(out + tl.program_id(0) * N + offsets, tl.load(source + offsets))
+
+
+def test_a_table_of_pointers_reaches_the_tensors_that_it_names_and_no_further():
+    compiled = compile_kernel(gather, {"table": "*i64", "out": "*i32"}, {"N": 64}, {"num_warps": 1})
+    tensors = [torch.full((64,), value, dtype=torch.int32) for value in (3, 5)]
+    table = torch.tensor([tensor.data_ptr() for tensor in tensors])
+    out = torch.zeros(128, dtype=torch.int32)
+    run(compiled, (2,), table, out, reachable=tensors)
+    assert out.tolist() == [3] * 64 + [5] * 64
+    with pytest.raises(OutOfBounds, match="near no buffer"):
+        run(compiled, (2,), table, out, reachable=tensors[:1])
+
+
 def test_launches_leave_nothing_in_memory():
     memory, k = Memory(), kernel(COPY_PLUS_ONE)
     x = memory.add("x", np.zeros(256, np.uint8))

@@ -27,7 +27,6 @@ READABLE = [
     (kinds.whole(0, 2**63 - 1), str(2**63 - 1), 2**63 - 1),
     (kinds.whole(1, 8, auto=True), "auto", None),
     (kinds.whole(1, 8, auto=True), None, None),
-    (kinds.number(0, 10), "1.5", 1.5),
     (kinds.switch(), "false", False),
     (kinds.switch(), "True", True),
     (kinds.switch(), True, True),
@@ -62,7 +61,6 @@ REFUSED = [
     (kinds.whole(1, 500), "9" * 5000),
     (kinds.whole(1, 500), None),
     (kinds.whole(1, 500), [3]),
-    (kinds.number(0, 10), "inf"),
     (kinds.switch(), "maybe"),
     (kinds.switch(), 2),
     (kinds.switch(), None),
@@ -104,7 +102,7 @@ def test_a_value_of_another_type_is_refused_by_name_and_what_is_allowed(kind, va
 )  # fmt: skip
 def test_no_value_gets_anything_but_a_value_or_a_parameter_error(value) -> None:
     for kind in (
-        kinds.shape(), kinds.whole(1, 9, auto=True), kinds.number(0, 1), kinds.switch(), kinds.choice(["a"]),
+        kinds.shape(), kinds.whole(1, 9, auto=True), kinds.switch(), kinds.choice(["a"]),
         kinds.names(["a"]), kinds.text("[a-z]+", "lower-case letters"),
     ):  # fmt: skip
         try:

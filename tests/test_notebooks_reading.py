@@ -107,7 +107,7 @@ def test_every_parameter_shows_in_papermills_help(tmp_path, name):
 def test_committed_without_outputs_and_in_canonical_form(name):
     notebook = nbformat.read(NOTEBOOKS[name], as_version=4)
     assert dict(notebook.metadata.kernelspec) == {
-        "display_name": "Python 3", "language": "python", "name": "python3",
+        "display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3",
     }  # fmt: skip
     assert dict(notebook.metadata.language_info) == {"name": "python"}
     assert (notebook.nbformat, notebook.nbformat_minor) == (4, 5)

@@ -45,7 +45,7 @@ def test_a_plan_around_a_kernel_runs_on_the_tasks_inputs():
 
 def test_what_a_plan_needs_is_said_by_name():
     for what, request in {
-        "'b_shuffel' is no buffer": lambda: own_plan(SHAPE, copying(x="b_shuffel")),
+        r"'b_shuffel' is no buffer \(did you mean 'b_shuffle'\?\)": lambda: own_plan(SHAPE, copying(x="b_shuffel")),
         "none is given the output buffer 'c'": lambda: own_plan(SHAPE, copying(y="b")),
         "at least one is needed": lambda: own_plan(SHAPE),
         "no parameter 'BLOK'": lambda: own_launch(copy_doubled, 1, x="a", y="c", n=1, BLOCK=1, BLOK=2),

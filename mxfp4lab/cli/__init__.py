@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "records": ("mxfp4lab.export.report", "import what a probe or the server's benchmark printed"),
     "check": ("mxfp4lab.check.check", "run any submission file under the task's protocol"),
     "model": ("mxfp4lab.cli.model", "how good the time model is; --refit fits it again from the published rows"),
+    "gpu": ("mxfp4lab.cli.gpu", "on a GPU box: measure every variant on the task's six shapes and keep the records"),
     "counters": ("mxfp4lab.cli.counters", "set a profiler's counters beside emulated counts"),
 }
 

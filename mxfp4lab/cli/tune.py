@@ -50,11 +50,14 @@ def main(args: argparse.Namespace) -> int:
     shapes = [parse_shape(text) for text in args.shape]
     if not shapes:
         raise ValueError("the following arguments are required: --shape")
+    from mxfp4lab.config import check_variant
     from mxfp4lab.notebook import Progress, kinds
     from mxfp4lab.plan import VARIANTS
     from mxfp4lab.tune import BACKENDS, max_workers, parse_budget, tune_shapes
 
     out = kinds.folder().read("out", args.out)
+    if "hybrid" in args.variants.split(","):
+        check_variant("hybrid")  # says what does its work now
     options = {
         "variants": kinds.names(VARIANTS).read("variants", args.variants),
         "budget": parse_budget(args.budget),

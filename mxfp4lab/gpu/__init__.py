@@ -6,3 +6,8 @@
 ``comparators``  what ours is compared with in the same run
 ``measure``      what runs inside a worker: check a plan's C, time it, compare finalists
 """
+
+MEASURE = "mxfp4lab.gpu.measure:measure_plan"
+COMPARE = "mxfp4lab.gpu.measure:compare_plans"
+COMPARE_TIMEOUT_S = 600.0
+"""Tasks of a GPU worker, by the name under which it finds them."""

@@ -153,8 +153,7 @@ def _bench_for(shape: Shape, seed: int) -> Bench:
     key = (shape, seed)
     bench = _benches.pop(key, None)
     if bench is None:
-        from mxfp4lab.exactness import input_sum_bits
-        from mxfp4lab.task import input_dict, reference_output
+        from mxfp4lab.task import input_dict, input_sum_bits, reference_output
 
         device = next((other.device for other in _benches.values()), None) or TorchDevice(0)
         inputs = on_device(input_dict(shape, seed))

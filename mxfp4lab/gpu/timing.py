@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -240,21 +240,3 @@ def verdict(timings: Mapping[str, Timing], simplicity: Callable[[str], Any]) -> 
     message = f"tie of {len(tied)} {within}; {chosen} is preferred as the simplest"
     others = [name for name in order if name != chosen]
     return Verdict("tie", (chosen, *sorted(others, key=lambda name: name not in tied)), message)
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Finalists timed alternately in one go.
-
-    Attributes:
-        order: indices into the plans whose C was right, best first; of plans that cannot be told apart the simpler
-            config first.
-        separate: whether the best's interval lies below every other's; else the result is a tie.
-        latency_us: per plan, in the plans' order; None where its C was wrong or it did not run.
-        detail: spreads and whatever else belongs into the records.
-    """
-
-    order: tuple[int, ...]
-    separate: bool
-    latency_us: tuple[float | None, ...]
-    detail: dict[str, Any] = field(default_factory=dict)

@@ -81,16 +81,6 @@ def whole(low: int, high: int, help: str = "", *, auto: bool = False, multiple: 
     return Parameter(parse, allowed + (' or "auto"' if auto else ""), help)
 
 
-def number(low: float, high: float, help: str = "") -> Parameter:
-    def parse(value: Any) -> float:
-        found = _number(value)
-        if not low <= found <= high:
-            raise ValueError("out of range")
-        return float(found)
-
-    return Parameter(parse, f"a number from {low:g} to {high:g}", help)
-
-
 def switch(help: str = "") -> Parameter:
     words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from mxfp4lab import display
 from mxfp4lab.config import GemmConfig
+from mxfp4lab.display import Grid, Shown
 from mxfp4lab.shapes import Shape
 
-LAUNCH_HEADERS = ("launch", "kernel", "grid", "buffers", "options", "constants")
-BUFFER_HEADERS = ("buffer", "role", "shape", "dtype", "bytes", "before the first call")
+BYTES = {"bf16": 2, "u8": 1, "f32": 4, "i32": 4}
 
 
 @dataclass(frozen=True)
@@ -34,15 +35,12 @@ class Buffer:
     @property
     def elements(self) -> int:
         """Number of elements."""
-        total = 1
-        for size in self.shape:
-            total *= size
-        return total
+        return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
-        return self.elements * {"bf16": 2, "u8": 1, "f32": 4, "i32": 4}[self.dtype]
+        return self.elements * BYTES[self.dtype]
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,8 @@ class TritonLaunch:
         fn: the ``triton.JITFunction``.
         grid: programs along x, y, z.
         args: (parameter, value) of run-time parameters in signature order.
-        constants: (parameter, value) of constexpr parameters.
+        constants: (parameter, value) of compile-time constants; for a parameter that the kernel does not annotate so,
+            Triton's own launcher takes a `tl.constexpr`.
         options: (option, value) for the compiler: num_warps, num_stages, waves_per_eu, matrix_instr_nonkdim.
         peer_stride: workgroups i, i + peer_stride, i + 2 peer_stride, ... wait for each other's results; 0: none does.
     """
@@ -95,7 +94,7 @@ class CodeObjectLaunch:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Shown):
     """All that is needed to compute C from the task's five inputs.
 
     Attributes:
@@ -122,46 +121,27 @@ class Plan:
         """Rows of the output buffer that are C."""
         return self.shape.m
 
-    def launch_rows(self) -> list[list[Any]]:
-        """A row per launch, under `LAUNCH_HEADERS`."""
+    @property
+    def title(self) -> str:
+        """What it is, in a line."""
+        return f"Plan: {self.variant} on {self.shape}, {self.arch}, config {self.config.config_id}"
+
+    def lines(self) -> Iterator[Grid]:
+        """A table of launches and one of buffers."""
         rows = []
         for number, launch in enumerate(self.launches, 1):
             if isinstance(launch, CodeObjectLaunch):
-                given = [value.buffer for _, _, value in launch.args if isinstance(value, Ref)]
-                constants, options = "prebuilt code object", f"{launch.block} threads"
+                values = [value for _, _, value in launch.args]
+                said = f"prebuilt code object, {launch.block} threads"
             else:
-                given = [value.buffer for _, value in launch.args if isinstance(value, Ref)]
-                constants = ", ".join(f"{name}={value}" for name, value in launch.constants)
-                options = ", ".join(f"{name} {value}" for name, value in launch.options)
-            grid = " x ".join(map(str, launch.grid))
-            rows.append([number, launch.name, grid, ", ".join(dict.fromkeys(given)), options, constants])
-        return rows
-
-    def buffer_rows(self) -> list[list[Any]]:
-        """A row per buffer, under `BUFFER_HEADERS`."""
-        return [
+                values = [value for _, value in launch.args]
+                said = ", ".join(f"{name}={value}" for name, value in (*launch.options, *launch.constants))
+            given = dict.fromkeys(value.buffer for value in values if isinstance(value, Ref))
+            rows.append([number, launch.name, " x ".join(map(str, launch.grid)), ", ".join(given), said])
+        yield Grid(("launch", "kernel", "grid", "buffers", "options and constants"), rows)
+        buffers = [
             [b.name, b.role, " x ".join(map(str, b.shape)), b.dtype, b.nbytes,
              "given" if b.role == "input" else "uninitialised" if b.fill is None else str(b.fill)]
             for b in self.buffers
         ]  # fmt: skip
-
-    def _title(self) -> str:
-        return f"Plan: {self.variant} on {self.shape}, {self.arch}, config {self.config.config_id}"
-
-    def __str__(self) -> str:
-        rows = self.launch_rows()
-        launches = display.text_table(LAUNCH_HEADERS[:4], [row[:4] for row in rows])
-        constants = "\n".join(f"{row[0]} {row[1]}: {'; '.join(filter(None, row[4:]))}" for row in rows)
-        buffers = display.text_table(BUFFER_HEADERS, self.buffer_rows())
-        return f"{self._title()}\n{launches}\n\n{constants}\n\n{buffers}"
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(str(self))
-
-    def _repr_html_(self) -> str:
-        rows = self.launch_rows()
-        launches = display.table(LAUNCH_HEADERS[:4], [row[:4] for row in rows])
-        constants = display.facts([(f"{row[0]} {row[1]}", "; ".join(filter(None, row[4:]))) for row in rows])
-        buffers = display.table(BUFFER_HEADERS, self.buffer_rows())
-        folded = display.details("options and constants", constants) + display.details("buffers", buffers)
-        return display.card(self._title(), launches + folded)
+        yield Grid(("buffer", "role", "shape", "dtype", "bytes", "before the first call"), buffers)

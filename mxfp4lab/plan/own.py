@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -48,7 +49,9 @@ def own_plan(
     named = [(launch.name, value.buffer) for launch in launches for _, value in launch.args if isinstance(value, Ref)]
     for kernel, buffer in named:
         if buffer not in known:
-            raise ValueError(f"{kernel}: {buffer!r} is no buffer; allowed: {', '.join(sorted(known))}")
+            close = difflib.get_close_matches(buffer, sorted(known), n=1)
+            hint = f" (did you mean {close[0]!r}?)" if close else ""
+            raise ValueError(f"{kernel}: {buffer!r} is no buffer{hint}; allowed: {', '.join(sorted(known))}")
     if OUTPUT not in {buffer for _, buffer in named}:
         raise ValueError(f"launches: none is given the output buffer {OUTPUT!r}")
     return Plan(name, GemmConfig(), shape, "gfx950", tuple(buffers), tuple(launches), OUTPUT)

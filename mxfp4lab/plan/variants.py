@@ -100,13 +100,9 @@ def _default_portable(shape: Shape, arch: str) -> GemmConfig:
     if shape.k >= 2048:  # a split costs a second launch: only where a long K would leave most CUs idle
         split_k = next((s for s in (7, 4, 2) if tiles * s <= 512 and shape.k % (s * 256) == 0), 1)
     return GemmConfig(
-        block_m=block_m,
-        block_n=block_n,
-        split_k=split_k,
-        convert="hw_bf16" if arch == "gfx950" else "sw_bits",
-        quant_block_m=min(16, _rows(shape)),
-        reduce_block_m=min(16, _rows(shape)),
-    )
+        block_m=block_m, block_n=block_n, split_k=split_k, convert="hw_bf16" if arch == "gfx950" else "sw_bits",
+        quant_block_m=min(16, _rows(shape)), reduce_block_m=min(16, _rows(shape)),
+    )  # fmt: skip
 
 
 def _default_sliced(shape: Shape, arch: str) -> GemmConfig:
@@ -143,19 +139,10 @@ def _default_sliced(shape: Shape, arch: str) -> GemmConfig:
     # A passes through LDS where it fits: a quarter of the cache lines per access, and no bank conflict.
     staged = 2 * block_m * rounds * block_k * waves <= 131072 and load_order == "loads_first"
     return GemmConfig(
-        block_m=block_m,
-        block_n=block_n,
-        tiles_n=tiles_n,
-        block_k=block_k,
-        num_warps=waves,
-        split_k=split,
-        convert="hw_bf16",
-        cache_modifier=".cg",
-        load_order=load_order,
-        a_path="staged" if staged else "direct",
-        reduce_block_m=1 if split > 1 else 16,
-        reduce_block_n=256 if split > 1 else 64,
-    )
+        block_m=block_m, block_n=block_n, tiles_n=tiles_n, block_k=block_k, num_warps=waves, split_k=split,
+        convert="hw_bf16", cache_modifier=".cg", load_order=load_order, a_path="staged" if staged else "direct",
+        reduce_block_m=1 if split > 1 else 16, reduce_block_n=256 if split > 1 else 64,
+    )  # fmt: skip
 
 
 def smallest_part(shape: Shape, block_m: int) -> int:
@@ -189,15 +176,9 @@ def _default_cooperative(shape: Shape, arch: str) -> GemmConfig:
         if rounds * waves * block_k == shape.k and held <= 160:
             break
     return GemmConfig(
-        block_m=block_m,
-        block_n=block_n,
-        tiles_n=tiles_n,
-        block_k=block_k,
-        num_warps=waves,
-        quant_block_k=part_k,
-        convert="hw_bf16",
-        cache_modifier=".cg",
-    )
+        block_m=block_m, block_n=block_n, tiles_n=tiles_n, block_k=block_k, num_warps=waves, quant_block_k=part_k,
+        convert="hw_bf16", cache_modifier=".cg",
+    )  # fmt: skip
 
 
 def _default_hopper(shape: Shape, arch: str) -> GemmConfig:
@@ -208,80 +189,32 @@ def _default_hopper(shape: Shape, arch: str) -> GemmConfig:
     steps = ceil_div(shape.k, 256)
     split = next((s for s in (7, 4, 2) if shape.m <= 32 and steps >= 8 and steps % s == 0 and tiles * s <= 264), 1)
     return GemmConfig(
-        block_m=block_m,
-        block_n=64,
-        block_k=512 if single else 256,
-        split_k=split,
-        num_stages=1 if single else 4 if block_m == 64 else 3,
-        convert="sw_bits",
-        a_mode="fused" if shape.m <= 32 else "prequant",
-        quant_block_m=4,
-        quant_block_k=512,
-    )
+        block_m=block_m, block_n=64, block_k=512 if single else 256, split_k=split,
+        num_stages=1 if single else 4 if block_m == 64 else 3, convert="sw_bits",
+        a_mode="fused" if shape.m <= 32 else "prequant", quant_block_m=4, quant_block_k=512,
+    )  # fmt: skip
 
 
-VARIANTS: dict[str, VariantSpec] = {
-    spec.name: spec
-    for spec in (
-        VariantSpec(
-            "reference",
-            "the task's: quantize A, shuffle its scales, aiter's prebuilt GEMM",
-            build_reference,
-            _default_prebuilt,
-        ),
-        VariantSpec(
-            "quant_shuffle_asm",
-            "one kernel quantizes A and shuffles its scales, then aiter's prebuilt GEMM",
-            build_quant_shuffle,
-            _default_prebuilt,
-        ),
-        VariantSpec(
-            "fused_rowmajor",
-            "A quantized inside the GEMM, B row-major, scales read in place",
-            build_gemm,
-            _default_portable,
-        ),
-        VariantSpec(
-            "prequant_rowmajor",
-            "A quantized once by its own kernel, B row-major, scales read in place",
-            build_gemm,
-            _default_portable,
-        ),
-        VariantSpec(
-            "fused_preshuffled",
-            "A quantized inside the GEMM, B and scales un-permuted in registers",
-            build_gemm,
-            _default_portable,
-        ),
-        VariantSpec(
-            "prequant_preshuffled",
-            "A quantized once by its own kernel, B and scales un-permuted in registers",
-            build_gemm,
-            _default_portable,
-        ),
-        VariantSpec(
-            "constexpr_preshuffled",
-            "as fused_preshuffled, every size a compile-time constant",
-            build_gemm,
-            _default_portable,
-        ),
-        VariantSpec(
-            "sliced_preshuffled",
-            "the waves of a workgroup divide K, each quantizes what it multiplies",
-            build_sliced,
-            _default_sliced,
-        ),
-        VariantSpec(
-            "cooperative_preshuffled",
-            "one launch; the workgroups of an XCD quantize A once and share it through their L2",
-            build_cooperative,
-            _default_cooperative,
-        ),
-        VariantSpec(
-            "hopper",
-            "NVIDIA sm_90 only: the same bits by exact bf16 arithmetic on wgmma; wants |A| < 2^120",
-            build_hopper,
-            _default_hopper,
-        ),
-    )
-}
+VARIANTS: dict[str, VariantSpec] = {spec.name: spec for spec in (
+    VariantSpec("reference", "the task's: quantize A, shuffle its scales, aiter's prebuilt GEMM",
+                build_reference, _default_prebuilt),
+    VariantSpec("quant_shuffle_asm", "one kernel quantizes A and shuffles its scales, then aiter's prebuilt GEMM",
+                build_quant_shuffle, _default_prebuilt),
+    VariantSpec("fused_rowmajor", "A quantized inside the GEMM, B row-major, scales read in place",
+                build_gemm, _default_portable),
+    VariantSpec("prequant_rowmajor", "A quantized once by its own kernel, B row-major, scales read in place",
+                build_gemm, _default_portable),
+    VariantSpec("fused_preshuffled", "A quantized inside the GEMM, B and scales un-permuted in registers",
+                build_gemm, _default_portable),
+    VariantSpec("prequant_preshuffled", "A quantized once by its own kernel, B and scales un-permuted in registers",
+                build_gemm, _default_portable),
+    VariantSpec("constexpr_preshuffled", "as fused_preshuffled, every size a compile-time constant",
+                build_gemm, _default_portable),
+    VariantSpec("sliced_preshuffled", "the waves of a workgroup divide K, each quantizes what it multiplies",
+                build_sliced, _default_sliced),
+    VariantSpec("cooperative_preshuffled",
+                "one launch; the workgroups of an XCD quantize A once and share it through their L2",
+                build_cooperative, _default_cooperative),
+    VariantSpec("hopper", "NVIDIA sm_90 only: the same bits by exact bf16 arithmetic on wgmma; wants |A| < 2^120",
+                build_hopper, _default_hopper),
+)}  # fmt: skip

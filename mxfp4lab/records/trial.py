@@ -82,6 +82,7 @@ class LaunchCounts:
     scratch_bytes: int = 0
     lds_bytes: int = 0
     occupancy_waves_per_simd: int = 0
+    waits_for_peers: int = 0  # 1: workgroups wait for each other's results, which no published time knows
 
     def to_dict(self) -> dict[str, Any]:
         """Every field."""

@@ -233,7 +233,7 @@ def main_kernel(facts: Facts) -> Mapping[str, Any]:
 
 def measure_task(plan: Any, seed: int) -> Any:
     """A worker checks a plan's C and times it; its answer are fields of a `Trial`."""
-    from mxfp4lab.gpu.executors import MEASURE
+    from mxfp4lab.gpu import MEASURE
     from mxfp4lab.workers import Task
 
     return Task(MEASURE, {**plan_request(plan), "seed": seed})
@@ -241,7 +241,7 @@ def measure_task(plan: Any, seed: int) -> Any:
 
 def compare_task(plans: Sequence[Any], seed: int) -> Any:
     """A worker times plans of one shape alternately; its answer is that of `gpu.measure.compare_plans`."""
-    from mxfp4lab.gpu.executors import COMPARE, COMPARE_TIMEOUT_S
+    from mxfp4lab.gpu import COMPARE, COMPARE_TIMEOUT_S
     from mxfp4lab.workers import Task
 
     asked = [plan_request(plan) for plan in plans]

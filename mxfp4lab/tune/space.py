@@ -6,6 +6,7 @@ axis that the variant does not read) are one candidate, by the hash of their pla
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -52,9 +53,9 @@ CODE_AXES: dict[str, tuple] = {
     "reduce_block_n": (64, 128, 256),
     "reduce_num_warps": (1, 2, 4),
 }
-# Axes of words that no search moves: chosen by the plan, or shown by 03_variants to change nothing.
+# What the product of tiles has tried, or the plan chooses.
 FIXED_AXES = ("a_mode",)
-# Any other axis of words is searched over all of its values: a new one needs no entry here.
+# Any other axis is searched over all of its values: a new one needs no entry here.
 CODE_AXES |= {name: values for name, values in CHOICES.items() if name not in {*CODE_AXES, *CLOCK_AXES, *FIXED_AXES}}
 
 
@@ -233,100 +234,66 @@ def _take_turns(candidates: Iterable[Candidate], arch: str) -> Iterator[Candidat
 
 # -- the product of tile axes -----------------------------------------------------------------------------------------
 
+_SPLITS = (1, 2, 4, 7, 8, 14)
+_WIDTHS = ((16, 1), (32, 1), (64, 1), (32, 3), (16, 7), (128, 1), (64, 3), (256, 1))  # columns, tiles side by side
+_NARROW = tuple((size, 1) for size in (32, 64, 128, 256))
+
 
 def _tile_product(shape: Shape, variant: str, base: GemmConfig, arch: str) -> Iterator[GemmConfig]:
     """Configs of a variant over the axes that decide most; nothing for a variant without a tile of ours."""
     traits = VARIANT_TRAITS[variant]
+    modes = ("fused", "prequant") if traits.a_mode == "open" else (base.a_mode,)
+    rows, widths, steps, waves, stages, splits = (16, 32, 64), _WIDTHS, (128, 256), (4, 8), (base.num_stages,), _SPLITS
     if traits.needs_aiter:
         return
     if traits.cooperative:
-        yield from (c for c in _cooperative(shape, base) if not config_errors(c, shape, arch, variant))
+        widths, splits = COOPERATIVE_TILES, (1,)
     elif traits.sliced:
-        yield from _sliced(shape, base)
+        waves = (4, 8, 16)
+    elif traits.hopper:
+        rows, widths, steps, stages = (16, 32, 64, 128), _NARROW, (256, 512), (1, 2, 3, 4)
     else:
-        for mode in ("fused", "prequant") if traits.a_mode == "open" else (base.a_mode,):
-            fused = "fused" in (traits.a_mode, mode)
-            made = _wgmma(shape, base) if traits.hopper else _shared_k(shape, base, fused)
-            yield from (replace(config, a_mode=mode) for config in made)
+        # For a fused A no row tile so large that its conversion fills the registers.
+        rows = (4, 8, 16, 32, 64) if traits.a_mode == "fused" else (4, 8, 16, 32, 64, 128)
+        widths, steps = _NARROW, (256, 512)
+    for mode, block_m, (block_n, tiles_n), block_k, num_warps, num_stages, split_k in itertools.product(
+        modes, rows, widths, steps, waves, stages, splits
+    ):
+        config = replace(
+            base, a_mode=mode, block_m=block_m, block_n=block_n, tiles_n=tiles_n, block_k=block_k, num_warps=num_warps,
+            num_stages=num_stages, split_k=split_k,
+        )  # fmt: skip
+        if traits.sliced and split_k > 1:  # summed by the last workgroup to arrive: it saves the second launch
+            config = replace(config, split_sum="inside")
+        if traits.cooperative:  # larger parts are neighbours of the best
+            config = replace(config, quant_block_k=smallest_part(shape, block_m))
+        if traits.hopper:  # 64 rows of B for every four warps; a stage is a step of K
+            fits = block_n == 16 * num_warps and num_stages <= max(1, shape.k // block_k)
+        else:
+            fits = block_n <= shape.n and not (traits.cooperative and config_errors(config, shape, arch, variant))
+        if fits and _is_useful(config, shape, num_warps if traits.sliced else 1, traits.sliced or traits.hopper):
+            yield config
 
 
-def _shared_k(shape: Shape, base: GemmConfig, fused: bool) -> Iterator[GemmConfig]:
-    """Kernels whose waves share the K tiles of a workgroup."""
-    # None much larger than M, and for a fused A none so large that its conversion fills the registers.
-    rows = [size for size in ((16, 32, 64) if fused else (16, 32, 64, 128)) if size < 2 * shape.m]
-    if shape.m <= 16:
-        least = 1 << (shape.m - 1).bit_length()
-        rows = sorted({max(4, least), 16, *([8] if least <= 8 else [])})
-    for block_m in rows:
-        for block_n in (32, 64, 128, 256):
-            for block_k in (256, 512):
-                for num_warps in (4, 8):
-                    if block_n > shape.n or block_m * block_n > MAX_ACCUMULATOR_VGPRS * 64 * num_warps:
-                        continue
-                    if block_k > max(256, shape.k):
-                        continue
-                    tile = replace(base, block_m=block_m, block_n=block_n, block_k=block_k, num_warps=num_warps)
-                    for split_k in _splits(shape, block_m, block_n, block_k):
-                        yield replace(tile, split_k=split_k)
+def _is_useful(config: GemmConfig, shape: Shape, waves: int, whole_rows: bool) -> bool:
+    """Whether a tile is not mostly padding, fits in registers, and a split finds idle compute units and work.
 
-
-def _sliced(shape: Shape, base: GemmConfig) -> Iterator[GemmConfig]:
-    """Kernels whose waves divide K: every wave holds the whole tile of C, and needs steps of its own.
-
-    A split of K is summed by the last workgroup to arrive: it saves the second launch.
+    Args:
+        waves: that divide K, each holding the whole tile.
+        whole_rows: the kernel has no row tile below 16.
     """
-    for block_n, tiles_n in ((16, 1), (32, 1), (64, 1), (32, 3), (16, 7), (128, 1), (64, 3), (256, 1)):
-        for config in _divided_k(shape, base, block_n, tiles_n, (4, 8, 16)):
-            if block_n <= shape.n:
-                for split_k in _splits(shape, config.block_m, block_n * tiles_n, config.block_k * config.num_warps):
-                    yield replace(config, split_k=split_k, split_sum="inside" if split_k > 1 else "launch")
-
-
-def _cooperative(shape: Shape, base: GemmConfig) -> Iterator[GemmConfig]:
-    """Kernels whose workgroups quantize A together: a tile and a part of A for each of 32 workgroups an XCD."""
-    for block_n, tiles_n in COOPERATIVE_TILES:
-        for config in _divided_k(shape, base, block_n, tiles_n, (4, 8)):
-            # Larger parts are neighbours of the best.
-            yield replace(config, quant_block_k=smallest_part(shape, config.block_m))
-
-
-def _divided_k(
-    shape: Shape, base: GemmConfig, block_n: int, tiles_n: int, waves: Sequence[int]
-) -> Iterator[GemmConfig]:
-    """Row tiles, steps and waves within what a wave's registers and K have room for."""
-    for block_m in (16, 32, 64):
-        if block_m >= 2 * max(shape.m, 16) or block_m * block_n * tiles_n > MAX_ACCUMULATOR_VGPRS * 64:
-            continue
-        for block_k in (128, 256):
-            for num_warps in waves:
-                if block_k * num_warps <= max(512, shape.k):
-                    yield replace(base, block_m=block_m, block_n=block_n, tiles_n=tiles_n, block_k=block_k,
-                                  num_warps=num_warps)  # fmt: skip
-
-
-def _wgmma(shape: Shape, base: GemmConfig) -> Iterator[GemmConfig]:
-    """Hopper's own variant: 64 rows of B for every four warps."""
-    for block_m in (16, 32, 64, 128):
-        for num_warps in (4, 8):
-            for block_k in (256, 512):
-                for num_stages in (1, 2, 3, 4):
-                    if block_m >= 2 * max(shape.m, 16) or num_stages > max(1, shape.k // block_k):
-                        continue
-                    tile = replace(base, block_m=block_m, block_n=16 * num_warps, block_k=block_k,
-                                   num_warps=num_warps, num_stages=num_stages)  # fmt: skip
-                    for split_k in _splits(shape, block_m, 16 * num_warps, block_k):
-                        yield replace(tile, split_k=split_k)
-
-
-def _splits(shape: Shape, block_m: int, block_n: int, step_k: int) -> list[int]:
-    """Splits of K that find idle compute units and leave every slice work.
-
-    An H200's 132 SMs ask for splits at much the same tile counts as the MI355X's compute units.
-    """
-    tiles = -(-shape.m // block_m) * -(-shape.n // block_n)
-    steps, cus = -(-shape.k // step_k), hardware.COMPUTE_UNITS
-    useful = [s for s in (2, 4, 7, 8, 14) if s <= steps and tiles < cus and tiles * s <= MAX_WORKGROUPS_PER_CU * cus]
-    return [1, *useful]
+    columns, lanes = config.block_n * config.tiles_n, 64 * config.num_warps // waves
+    least = 16 if whole_rows else max(4, 1 << (shape.m - 1).bit_length())
+    padded = config.block_m >= 2 * max(shape.m, 16) or config.block_m < min(16, least)
+    if padded or config.block_m * columns > MAX_ACCUMULATOR_VGPRS * lanes:
+        return False
+    if config.block_k * waves > max(512 if waves > 1 else 256, shape.k):
+        return False
+    steps = -(-shape.k // (config.block_k * waves))
+    tiles, cus = -(-shape.m // config.block_m) * -(-shape.n // columns), hardware.COMPUTE_UNITS
+    # An H200's 132 SMs ask for splits at much the same tile counts as the MI355X's compute units.
+    idle = tiles < cus and tiles * config.split_k <= MAX_WORKGROUPS_PER_CU * cus
+    return config.split_k == 1 or (config.split_k <= steps and idle)
 
 
 _LAUNCH_US = 4.7  # a further launch, by published times

@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from mxfp4lab.config import GemmConfig, runs_on
+from mxfp4lab.config import GemmConfig, check_variant, runs_on
 from mxfp4lab.paths import REPO_ROOT
 from mxfp4lab.plan import VARIANTS
 from mxfp4lab.shapes import Shape, parse_shape, task_seed
@@ -162,7 +162,11 @@ def _names(variants: Any) -> tuple[str, ...] | None:
         raise TuneRequestError(f"variants={variants!r}; allowed: a list of names out of {', '.join(VARIANTS)}, or None")
     if variants is None or set(variants) == set(VARIANTS):
         return None
+    if "hybrid" in variants:
+        check_variant("hybrid")  # says what took its place
     unknown = [name for name in variants if name not in VARIANTS]
+    if "hybrid" in unknown:
+        check_variant("hybrid")  # says what does its work now
     if unknown or not variants:
         raise TuneRequestError(f"variants={unknown!r}; allowed: one or several of {', '.join(VARIANTS)}")
     return tuple(variants)

@@ -7,10 +7,12 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import io
 import os
+import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,6 @@ from mxfp4lab.gfx950.toolchain import compile as compiling
 from mxfp4lab.gfx950.toolchain.compile import KernelJob, compile_job, launch_job
 from mxfp4lab.gfx950.toolchain.compiled import Compiled, CompiledPlan
 from mxfp4lab.gfx950.toolchain.errors import CompileError
-from mxfp4lab.gfx950.toolchain.specialize import Specialization
 from mxfp4lab.workers.pools import LocalPool, Task
 from mxfp4lab.workers.process import Outcome
 
@@ -193,46 +194,48 @@ def compile_request(job: dict[str, Any], use_cache: bool) -> dict[str, Any] | No
     return {"entry": entry, "fresh": not getattr(result, "from_cache", True)}
 
 
-def encode_job(job: KernelJob) -> dict[str, Any]:
+class _Pickler(pickle.Pickler):
+    """Jitted functions, wherever they stand in a job, go by their names."""
+
+    def persistent_id(self, value: Any) -> Any:
+        return _name_function(value) if hasattr(value, "cache_key") and hasattr(value, "fn") else None
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: Any, find: Callable[[tuple[str, str, str]], Any]) -> None:
+        super().__init__(file)
+        self.persistent_load = find
+
+
+def encode_job(job: KernelJob) -> dict[str, str]:
     """A job as JSON values.
 
     Raises:
-        NotPortableError: the kernel lives in no file (a notebook cell), or a constant has no JSON form.
+        NotPortableError: the kernel lives in no file (a notebook cell), or a constant cannot be sent.
     """
-    chosen = job.specialization
-    return {
-        "function": _name_function(job.jit_fn),
-        "signature": chosen.signature,
-        "constants": {name: _encode_constant(value) for name, value in chosen.constants.items()},
-        "attributes": chosen.attributes,
-        "options": {name: _encode_constant(value) for name, value in job.options},
-        "arch": job.arch,
-        "knobs": list(job.knobs),
-        "key": job.key,
-    }
+    file = io.BytesIO()
+    try:
+        _Pickler(file).dump([getattr(job, field.name) for field in fields(job)])  # its key is computed anew there
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise NotPortableError(f"{job.jit_fn.__name__}: {error}") from None
+    return {"key": job.key, "job": base64.b64encode(file.getvalue()).decode()}
 
 
-def decode_job(request: dict[str, Any]) -> KernelJob:
+def decode_job(request: Mapping[str, str]) -> KernelJob:
     """The job behind `encode_job`, in another process.
 
     Raises:
         NotPortableError: what this process finds under the function's name is not the same kernel.
     """
-    chosen = Specialization(
-        request["signature"],
-        {name: _decode_constant(value) for name, value in request["constants"].items()},
-        request["attributes"],
-    )
-    options = tuple((name, _decode_constant(value)) for name, value in request["options"].items())
-    knobs = tuple((name, value) for name, value in request["knobs"])
     for find in (_find_by_module, _find_by_file):
-        job = KernelJob(find(request["function"]), chosen, options, request["arch"], knobs)
+        job = KernelJob(*_Unpickler(io.BytesIO(base64.b64decode(request["job"])), find).load())
         if job.jit_fn is not None and job.key == request["key"]:
             return job
-    raise NotPortableError(f"{request['function']['qualname']} differs in another process")
+    raise NotPortableError("the kernel differs in another process")
 
 
-def _name_function(jit_fn: Any) -> dict[str, str]:
+def _name_function(jit_fn: Any) -> tuple[str, str, str]:
+    """(module, qualified name, file)."""
     function = jit_fn.fn
     try:
         path = inspect.getsourcefile(function) or ""
@@ -240,21 +243,21 @@ def _name_function(jit_fn: Any) -> dict[str, str]:
         path = ""
     if "<locals>" in function.__qualname__ or not os.path.isfile(path):
         raise NotPortableError(f"{function.__qualname__} is in no file that another process can load")
-    return {"module": function.__module__, "qualname": function.__qualname__, "file": os.path.abspath(path)}
+    return function.__module__, function.__qualname__, os.path.abspath(path)
 
 
-def _find_by_module(function: dict[str, str]) -> Any:
-    if function["module"] in ("__main__", "__mp_main__"):
+def _find_by_module(function: tuple[str, str, str]) -> Any:
+    module, name, _ = function
+    if module in ("__main__", "__mp_main__"):
         return None
     try:
-        module = importlib.import_module(function["module"])
+        return _attribute(importlib.import_module(module), name)
     except Exception:
         return None
-    return _attribute(module, function["qualname"])
 
 
-def _find_by_file(function: dict[str, str]) -> Any:
-    path = Path(function["file"])
+def _find_by_file(function: tuple[str, str, str]) -> Any:
+    path = Path(function[2])
     name = f"mxfp4lab_kernels_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, path)
@@ -265,7 +268,7 @@ def _find_by_file(function: dict[str, str]) -> Any:
         except Exception as error:
             del sys.modules[name]
             raise NotPortableError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from None
-    return _attribute(sys.modules[name], function["qualname"])
+    return _attribute(sys.modules[name], function[1])
 
 
 def _attribute(module: Any, qualname: str) -> Any:
@@ -276,36 +279,3 @@ def _attribute(module: Any, qualname: str) -> Any:
         return None if found is None else compiling.unwrap(found)
     except CompileError:
         return None
-
-
-def _encode_constant(value: Any) -> Any:
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, float):
-        return {"float": value.hex()}
-    if isinstance(value, tuple):
-        return {"tuple": [_encode_constant(item) for item in value]}
-    if hasattr(value, "cache_key") and hasattr(value, "fn"):
-        return {"jit": _name_function(value)}
-    if type(value).__name__ == "constexpr":
-        return {"constexpr": _encode_constant(value.value)}
-    if type(value).__module__ == "triton.language.core" and type(value).__name__ == "dtype":
-        return {"dtype": value.name}
-    raise NotPortableError(f"a constant of type {type(value).__name__} has no JSON form")
-
-
-def _decode_constant(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    ((kind, inner),) = value.items()
-    if kind == "float":
-        return float.fromhex(inner)
-    if kind == "tuple":
-        return tuple(_decode_constant(item) for item in inner)
-    if kind == "jit":
-        return _find_by_module(inner) or _find_by_file(inner)
-    import triton.language as tl
-
-    if kind == "constexpr":
-        return tl.constexpr(_decode_constant(inner))
-    return tl.dtype(inner)

@@ -16,6 +16,10 @@ from .gpu_queues import Event, Graph, GraphContext, Queue
 
 NAME = "AMD Instinct MI355X"
 _MODES = ("default", "lite", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune")
+_NOT_MODELLED = (
+    "make_graphed_callables", "caching_allocator_alloc", "memory_snapshot", "memory_summary",
+    "change_current_allocator", "CUDAPluggableAllocator", "MemPool", "use_mem_pool",
+)  # fmt: skip
 _TYPES = {
     "Byte": torch.uint8, "Char": torch.int8, "Short": torch.int16, "Int": torch.int32, "Long": torch.int64,
     "Half": torch.float16, "BFloat16": torch.bfloat16, "Float": torch.float32, "Double": torch.float64,
@@ -57,8 +61,10 @@ def replace(backend) -> None:
     cuda.get_device_properties = _first_only(lambda device=None: PROPERTIES)
     cuda.is_available = cuda._is_compiled = lambda: True
     cuda.device_count = lambda: 1
-    for name, answer in _c_functions(backend).items():
+    functions = _c_functions(backend)
+    for name, answer in functions.items():
         setattr(torch._C, f"_cuda_{name}", answer)
+    cuda._exchange_device = cuda._maybe_exchange_device = functions["exchangeDevice"]
     torch._C._accelerator_hooks_device_count = lambda: 1
     for kind in (Event, Queue, Graph):
         kind.order = order
@@ -66,7 +72,9 @@ def replace(backend) -> None:
     cuda.Stream = torch.Stream = cuda.ExternalStream = cuda.streams.Stream = Queue
     cuda.CUDAGraph = cuda.graphs.CUDAGraph = Graph
     cuda.graph = cuda.graphs.graph = GraphContext
-    cuda.make_graphed_callables = lambda *_, **__: backend.link.refuse("make_graphed_callables is not modelled")
+    for name in _NOT_MODELLED:
+        said = f"torch.cuda.{name} is not modelled"
+        setattr(cuda, name, lambda *_, said=said, **__: backend.link.refuse(said))
     cuda.is_current_stream_capturing = lambda: order.capturing is not None
     cuda.graph_pool_handle = lambda: (0, 1)
     cuda.current_stream = _first_only(lambda device=None: Queue(number=order.current))
@@ -75,6 +83,12 @@ def replace(backend) -> None:
     cuda.set_stream = lambda queue: setattr(order, "current", queue.number)
     cuda.synchronize = _first_only(lambda device=None: order.synchronize())
     cuda.empty_cache = heap.trim
+    cuda.memory_stats = lambda device=None: {
+        "allocated_bytes.all.current": heap.allocated,
+        "allocated_bytes.all.peak": heap.peak,
+        "reserved_bytes.all.current": heap.reserved,
+        "reserved_bytes.all.peak": heap.reserved,
+    }
     cuda.memory_allocated = lambda device=None: heap.allocated
     cuda.max_memory_allocated = lambda device=None: heap.peak
     cuda.memory_reserved = cuda.max_memory_reserved = lambda device=None: heap.reserved

@@ -14,6 +14,7 @@ import ctypes
 import mmap
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -62,7 +63,7 @@ class Block:
 
     Attributes:
         address: where it lies; offset: the same in the window.
-        nbytes: as asked for; size: as reserved.
+        nbytes: as asked for; size: as reserved; queue: for whose work.
         pinned: host memory that the GPU reaches.
         writer: (queue, number) of the work that wrote it last; readers: queue -> number of its last reading work.
     """
@@ -71,6 +72,7 @@ class Block:
     offset: int
     nbytes: int
     size: int
+    queue: int = 0
     pinned: bool = False
     writer: tuple[int, int] | None = None
     readers: dict[int, int] = field(default_factory=dict)
@@ -88,10 +90,11 @@ class Heap:
         self._window = window
         self._origin = ctypes.addressof(ctypes.c_char.from_buffer(window))
         self._next, self._end = start, len(window)
-        self._free: dict[int, list[Block]] = {}
+        self._free: dict[tuple[int, int], list[Block]] = {}  # (queue, size) -> blocks: a queue gets its own again
         self._lock = threading.RLock()
         self._managed: dict[int, tuple[object, Block]] = {}
         self._deleter = _Deleter(self._deleted)
+        self.queue: Callable[[], int] = lambda: 0  # the queue that asks for memory
         self.blocks: dict[int, Block] = {}
         self.allocated = self.peak = self.reserved = self._resident = 0
 
@@ -113,7 +116,8 @@ class Heap:
 
     def _take(self, nbytes: int, poison: bool) -> Block:
         size = -(-nbytes // ROUND) * ROUND
-        found = self._free.get(size)
+        queue = self.queue()
+        found = self._free.get((queue, size))
         if found:
             block = found.pop()
             block.nbytes = nbytes
@@ -122,7 +126,7 @@ class Heap:
             if self._next + size > self._end:
                 asked, free = f"{nbytes / 2**30:.2f} GiB", f"{(self._end - self._next) / 2**30:.2f} GiB"
                 raise torch.OutOfMemoryError(f"HIP out of memory. Tried to allocate {asked}. {free} are free.")
-            block = Block(self._origin + self._next, self._next, nbytes, size)
+            block = Block(self._origin + self._next, self._next, nbytes, size, queue)
             self._next += size
             self.reserved += size
             if poison and size < LARGE:
@@ -145,18 +149,18 @@ class Heap:
                 ctypes.memset(block.address, POISON, block.size)
             else:
                 self._give_pages_back(block)
-            self._free.setdefault(block.size, []).append(block)
+            self._free.setdefault((block.queue, block.size), []).append(block)
             if self._resident > KEPT:
                 self.trim()
 
     def trim(self) -> None:
         """Give the pages of freed blocks back to the machine: `torch.cuda.empty_cache`."""
         with self._lock:
-            for size in [size for size in self._free if size >= mmap.PAGESIZE]:
-                for block in self._free.pop(size):
+            for key in [key for key in self._free if key[1] >= mmap.PAGESIZE]:
+                for block in self._free.pop(key):
                     self._give_pages_back(block)
                     self.reserved -= block.size
-            self._resident = sum(size * len(blocks) for size, blocks in self._free.items())
+            self._resident = sum(size * len(blocks) for (_, size), blocks in self._free.items())
 
     def _give_pages_back(self, block: Block) -> None:
         start, end = -(-block.address // mmap.PAGESIZE) * mmap.PAGESIZE, block.address + block.size

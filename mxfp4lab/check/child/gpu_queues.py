@@ -36,6 +36,7 @@ class Order:
         self._here = threading.local()
         self._polled: weakref.WeakKeyDictionary[object, dict[int, int]] = weakref.WeakKeyDictionary()
         self.capturing: Graph | None = None
+        heap.queue = lambda: self.current
 
     # queues -------------------------------------------------------------------------------------------------------
 

@@ -177,6 +177,7 @@ class Backend:
         def lower(tensor: torch.Tensor) -> torch.Tensor:
             if not tensor.is_cuda:
                 return tensor
+            self._refuse_sparse(tensor)
             if id(tensor) not in twins:
                 twins[id(tensor)] = twin = self.heap.host(tensor)
                 lowered[id(twin)] = (twin, tensor)
@@ -197,7 +198,7 @@ class Backend:
                     value = torch.tensor(value)  # a number that became a tensor on its way
                 given[name] = _mapped(value, lower_out if name in facts.outs else lower)
         positional = [given.pop(name) for name, _, keyword in facts.arguments if not keyword and name in given]
-        blocks = [block for t in tensors if (block := self.heap.block_of(t)) is not None]
+        blocks = [block for t in tensors if t.layout == torch.strided and (block := self.heap.block_of(t)) is not None]
         written = tensors_in([bound.get(name) for name in facts.written], [])
         changed = [block for t in written if (block := self.heap.block_of(t)) is not None]
         self.order.saved(changed)
@@ -218,6 +219,7 @@ class Backend:
                 return lowered[id(tensor)][1]
             if on_cpu or any(tensor is t for t in tensors):
                 return tensor
+            self._refuse_sparse(tensor)
             block = self.heap.block_of(tensor)
             if block is not None:
                 base = next(g for t, g in lowered.values() if self.heap.block_of(g) is block)
@@ -236,6 +238,10 @@ class Backend:
         fresh = [t for t in tensors_in([compute()], []) if self.heap.block_of(t) is None]
         for old, new in zip(made, fresh, strict=False):
             self.heap.host(old).copy_(new)
+
+    def _refuse_sparse(self, tensor: torch.Tensor) -> None:
+        if tensor.layout != torch.strided:
+            self.link.refuse(f"a GPU tensor of layout {tensor.layout} is not modelled")
 
     def _generator_for(self, given: torch.Generator | None) -> torch.Generator:
         if given is None:
@@ -331,6 +337,8 @@ class Arguments(TorchFunctionMode):
             args = (args[0], torch.device("cuda", args[1]), *args[2:])
         if name in ("__getitem__", "__setitem__") and args[0].is_cuda:
             args = (args[0], _mapped(args[1], lambda t: t if t.is_cuda else t.cuda()), *args[2:])  # a CPU index may be
+        if name == "__deepcopy__" and args[0].is_cuda and type(args[0]) is torch.Tensor:
+            return args[0].detach().clone().requires_grad_(args[0].requires_grad)
         if name == "pin_memory":
             return args[0].pin_memory() if args[0].is_cuda else self._pinned(args[0])
         if name == "is_pinned":

@@ -237,7 +237,7 @@ class Gfx950Driver(drivers.DriverBase):
                 start, nbytes = (
                     (offset, min(PART, block.nbytes - offset)) if block.nbytes > LARGE else (0, block.nbytes)
                 )
-                entry = {"offset": block.offset + start, "nbytes": nbytes, "address": block.address + start}
+                entry = {"offset": block.offset + start, "nbytes": nbytes}
                 blocks[block.address] = (block, entry)
             return list(blocks).index(block.address)
 
@@ -245,13 +245,15 @@ class Gfx950Driver(drivers.DriverBase):
             if kind.startswith("*"):
                 block, offset = self._located(value)
                 index = reach(block, offset)
-                start = blocks[block.address][1]["address"] - block.address
+                start = blocks[block.address][1]["offset"] - block.offset
                 entries.append({"buffer": index, "offset": offset - start})
             else:
                 entries.append({"value": float(value) if kind.startswith(("fp", "bf", "f")) else int(value)})
         for address in self._addresses(values, kinds):
-            if (block := self.gpu.heap.at(address)) is not None:
-                reach(block, address - block.address)
+            if address and self.gpu.heap.at(address) is not None:
+                self.link.refuse(
+                    "a kernel that takes addresses of tensors as numbers is not modelled: pass the tensors"
+                )
         message = {"op": "launch", "kernel": function, "grid": list(grid), "args": entries}
         message["buffers"] = [entry for _, entry in blocks.values()]
         touched = [block for block, _ in blocks.values()]

@@ -50,7 +50,7 @@ def bind_arguments(memory: Memory, args: Sequence[Any], names: Sequence[str]) ->
         if stretch.end > stretch.start:
             raw = np.ctypeslib.as_array((ctypes.c_uint8 * (stretch.end - stretch.start)).from_address(stretch.start))
         raw.flags.writeable = stretch.writeable
-        buffers.append(memory.add(values[min(stretch.places)][0], raw))
+        buffers.append(memory.add(values[min(stretch.places)][0], raw, stretch.start))
         for place in stretch.places:
             bound[place] = Pointer(buffers[-1].base + spans[place].first - stretch.start)
     return bound, buffers

@@ -106,14 +106,21 @@ class Memory:
         self.findings: list[OutOfBounds] = []
         self.progress = 0  # stores and atomics so far: a run without any is spinning
         self.looks = 0  # loads past a cache of what kernels store: a run with many and no progress waits for others
+        self._hosts: list[tuple[int, Buffer]] = []
         self.deadline: float | None = None  # `time.monotonic()` at which a launch is given up
 
-    def add(self, name: str, data: np.ndarray) -> Buffer:
-        """Place a contiguous uint8 array and return its buffer (arguments as of `Buffer`)."""
+    def add(self, name: str, data: np.ndarray, host_address: int = 0) -> Buffer:
+        """Place a contiguous uint8 array and return its buffer (arguments as of `Buffer`).
+
+        Args:
+            host_address: where its program believes it to lie: tables of pointers hold such addresses.
+        """
         if len(self.buffers) >= _LIMIT:
             raise ValueError(f"buffers: at most {_LIMIT}")
         buffer = Buffer(name, FIRST_ADDRESS + len(self.buffers) * SPACING, data)
         self.buffers.append(buffer)
+        if host_address:
+            self._hosts.append((host_address, buffer))
         return buffer
 
     def find(self, address: int) -> Buffer | None:
@@ -155,6 +162,10 @@ class Memory:
     def _locate_many(self, address, nbytes, mask, group, instruction, kind):
         if mask is None:
             mask = np.ones(address.shape, bool)
+        for start, buffer in self._hosts:
+            hit = (address >= start) & (address < start + buffer.nbytes)
+            if hit.any():
+                address = np.where(hit, address - start + buffer.base, address)
         slot = (address - FIRST_ADDRESS) // SPACING
         found, inside = [], np.zeros(address.shape, bool)
         for at in np.unique(slot[mask]):

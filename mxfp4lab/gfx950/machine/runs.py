@@ -67,6 +67,7 @@ def run(
     grid: Sequence[int],
     *args: Any,
     names: Sequence[str] | None = None,
+    reachable: Sequence[Any] = (),
     hooks: Sequence[Callable[[Access], None]] = (),
     on_out_of_bounds: str = "raise",
     **options: Any,
@@ -79,6 +80,7 @@ def run(
         args: numpy arrays, torch CPU tensors, ints, floats or None (a null pointer), in signature order; tuples of
             them where the kernel takes a tuple.
         names: buffer names for messages; by default those of the signature.
+        reachable: arrays that are no arguments, whose addresses (`data_ptr()`) stand in a table of pointers.
         hooks: called with every `Access`.
         on_out_of_bounds: "raise", or "record" to note findings and go on (loads give 0, stores are dropped).
         options: of `launch`.
@@ -92,9 +94,10 @@ def run(
     """
     memory = Memory(on_out_of_bounds)
     memory.observer.hooks.extend(hooks)
-    bound, buffers = bind_arguments(memory, args, names or [name for name, _ in getattr(compiled, "signature", ())])
+    names = names or [name for name, _ in getattr(compiled, "signature", ())]
+    bound, buffers = bind_arguments(memory, (*args, *reachable), names)
     try:
-        return launch(compiled, grid, bound, memory, **options)
+        return launch(compiled, grid, bound[: len(bound) - len(reachable)], memory, **options)
     finally:
         for buffer in buffers:
             if buffer.source.flags.writeable:
