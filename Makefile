@@ -8,7 +8,7 @@ NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab tune test test-all test-browser site types torture bench lint format check-notebooks notebooks gpu clean
+.PHONY: help size setup lab tune test test-all test-browser site types torture bench lint format check-notebooks notebooks gpu clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -67,6 +67,9 @@ site: setup ## a static site from executed notebooks, README and docstrings in o
 format: setup ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+size: ## rooms, lines and budgets of the house
+	@$(PYTHON) tests/size.py
 
 check-notebooks: setup ## committed notebooks hold no outputs
 	$(BIN)/nbstripout --verify $(NOTEBOOKS)

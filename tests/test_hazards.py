@@ -89,6 +89,39 @@ def test_partial_writes_are_not_forwarded(first, second):
         ("scalar", 2, "v_cmp_gt_f32_e32 vcc, v1, v2", "v_cndmask_b32_e32 v3, v1, v2, vcc", "vcc"),
         ("scalar", 2, "v_cmp_gt_f32_e64 s[4:5], v1, v2", "v_cndmask_b32_e64 v3, v1, v2, s[4:5]", "s[4:5]"),
         ("scalar", 2, "v_readfirstlane_b32 s4, v1", "v_add_u32_e32 v2, s4, v3", "s4"),
+        ("exec", 4, "v_cmpx_eq_u32_e32 vcc, v8, v9", "v_permlane16_swap_b32_e32 v1, v2", "exec"),
+        ("exec", 4, "v_cmpx_eq_u32_e32 v8, v9", "v_permlane32_swap_b32_e32 v1, v2", "exec"),
+        ("exec", 4, "v_cmpx_eq_u32_e32 vcc, v8, v9", "v_readfirstlane_b32 s4, v1", "exec"),
+        (
+            "exec",
+            5,
+            "v_cmpx_eq_u32_e32 vcc, v8, v9",
+            "v_mov_b32_dpp v1, v2 row_shr:1 row_mask:0xf bank_mask:0xf",
+            "exec",
+        ),
+        ("address", 5, "v_readfirstlane_b32 s8, v1", "buffer_load_dword v2, v3, s[4:7], s8 offen", "s8"),
+        ("address", 5, "v_readfirstlane_b32 s8, v1", "global_load_dword v2, v3, s[8:9]", "s8"),
+        ("address", 5, "v_readfirstlane_b32 s8, v1", "global_store_dword v2, v3, s[8:9]", "s8"),
+        ("lane select", 4, "v_readfirstlane_b32 s8, v1", "v_readlane_b32 s9, v2, s8", "s8"),
+        ("lane select", 4, "v_readfirstlane_b32 s8, v1", "v_writelane_b32 v2, s9, s8", "s8"),
+        ("division", 4, "v_cmp_eq_u32_e32 vcc, v8, v9", "v_div_fmas_f32 v1, v2, v3, v4", "vcc"),
+        ("m0", 1, "s_mov_b32 m0, s8", "buffer_load_dword v3, s[4:7], 0 offen lds", "m0"),
+        (
+            "mode",
+            2,
+            "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 4), 3",
+            "s_getreg_b32 s8, hwreg(HW_REG_MODE, 0, 4)",
+            "hwreg(HW_REG_MODE,0,4)",
+        ),
+        (
+            "store",
+            2,
+            "buffer_store_dwordx4 v[4:7], v0, s[4:7], 0 offen",
+            "v_pk_mul_f32 v[4:5], v[8:9], v[10:11]",
+            "v[4:7]",
+        ),
+        ("store", 1, "buffer_store_dwordx4 v[4:7], v0, s[4:7], s8 offen", "v_mov_b32_e32 v5, v9", "v[4:7]"),
+        ("store", 2, "global_store_dwordx3 v26, v[4:6], s[20:21]", "v_mov_b32_e32 v4, 0", "v[4:6]"),
         ("scalar", 2, "v_add_co_u32_e32 v1, vcc, v2, v3", "v_addc_co_u32_e32 v4, vcc, v5, v6, vcc", "vcc"),
     ],
 )
@@ -112,6 +145,10 @@ def test_results_that_arrive_later(kind, waits, first, second, register):
         ("s_mov_b64 vcc, 0", "v_cndmask_b32_e32 v3, v1, v2, vcc"),
         ("v_mov_b32_e32 v1, v2", "v_mov_b32_dpp v1, v4 row_shr:1 row_mask:0xf bank_mask:0xf"),
         ("global_load_dword v1, v[2:3], off", "v_permlane32_swap_b32_e32 v3, v1"),  # s_waitcnt's business
+        ("buffer_store_dwordx2 v[4:5], v0, s[4:7], 0 offen", "v_mov_b32_e32 v4, 0"),  # 8 bytes are read at once
+        ("global_store_dwordx4 v26, v[4:7], s[20:21]", "v_mov_b32_e32 v26, 0"),  # the address is
+        ("s_mov_b32 s8, 0", "buffer_load_dword v2, v3, s[4:7], s8 offen"),
+        ("s_mov_b32 m0, s8", "buffer_load_dword v3, v2, s[4:7], 0 offen"),
     ],
 )
 def test_results_that_are_waited_for_elsewhere(first, second):

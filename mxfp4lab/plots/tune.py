@@ -38,6 +38,8 @@ def ranking(ax: Axes, result: TuneResult, rows: int = 7) -> Axes:
         terms = entry.detail.get("terms") if entry.latency_us is None else None
         start = 0.0
         for name, us in (terms or {str(entry.evidence): entry.time_us}).items():
+            if not us:
+                continue
             colour = hues.setdefault(name, HUES[TERM_HUES[len(hues) % len(TERM_HUES)]])
             ax.barh(place, us, left=start, color=colour, height=0.62, zorder=2, label=name)
             start += us

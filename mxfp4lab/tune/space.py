@@ -53,9 +53,9 @@ CODE_AXES: dict[str, tuple] = {
     "reduce_block_n": (64, 128, 256),
     "reduce_num_warps": (1, 2, 4),
 }
-# Axes of words that no search moves: chosen by the plan, or shown by 03_variants to change nothing.
+# What the product of tiles has tried, or the plan chooses.
 FIXED_AXES = ("a_mode",)
-# Any other axis of words is searched over all of its values: a new one needs no entry here.
+# Any other axis is searched over all of its values: a new one needs no entry here.
 CODE_AXES |= {name: values for name, values in CHOICES.items() if name not in {*CODE_AXES, *CLOCK_AXES, *FIXED_AXES}}
 
 

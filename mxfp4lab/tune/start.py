@@ -162,6 +162,8 @@ def _names(variants: Any) -> tuple[str, ...] | None:
         raise TuneRequestError(f"variants={variants!r}; allowed: a list of names out of {', '.join(VARIANTS)}, or None")
     if variants is None or set(variants) == set(VARIANTS):
         return None
+    if "hybrid" in variants:
+        check_variant("hybrid")  # says what took its place
     unknown = [name for name in variants if name not in VARIANTS]
     if "hybrid" in unknown:
         check_variant("hybrid")  # says what does its work now

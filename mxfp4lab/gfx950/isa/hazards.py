@@ -1,4 +1,4 @@
-"""Static check of hazards that the hardware does not interlock: results that arrive later than the next instruction.
+"""Static check of hazards that the hardware does not interlock: what arrives, or is read, late.
 
 The compiler inserts an `s_nop` in code that it schedules, and none inside an inline-asm block: there the author has to.
 Each rule says which result must not be touched by which instruction within how many wait states; an instruction counts
@@ -10,17 +10,26 @@ as one, `s_nop N` as N + 1.
   writing it (a partial write merges with, and so reads, the old value). Stores are not affected: they are not
   forwarded to.
 - "transcendental" (1): v_exp, v_log, v_rcp, v_rsq, v_sqrt, v_sin, v_cos, read by a vector instruction of another unit.
-- "lane" (1): a vector register read by v_readlane or v_readfirstlane.
+- "lane" (1): a vector register read by v_readlane or v_readfirstlane; "lane select" (4): their lane's number, or
+  v_writelane's, in a scalar register that a vector instruction wrote.
 - "swap" (2): a vector register read by v_permlane16_swap or v_permlane32_swap.
 - "dpp" (2): a vector register read through DPP.
-- "scalar" (2): a scalar register (vcc included) written by a vector instruction and read by one.
+- "exec": EXEC written by v_cmpx, before a swap or an instruction that reads or writes a lane (4), before DPP (5).
+- "scalar" (2): a scalar register (vcc included) written by a vector instruction and read by one; by v_div_fmas (vcc) 4
+  ("division"), by a vector memory instruction 5 ("address").
 - "matrix" (2): a vector register read by an MFMA.
+- "m0" (1): m0 written by a scalar instruction, before a load to LDS (*).
+- "mode" (2): s_setreg before s_getreg or s_setreg of the register.
+- "store" (2; 1 with a scalar register as offset, *): data of a store of more than 8 bytes that a vector instruction
+  overwrites: the store reads it late.
 
-Sources: LLVM, GCNHazardRecognizer (checkVALUHazards, checkDPPHazards, checkPermlaneHazards, checkMAIHazards90A for
-gfx940 and gfx950); pull requests 100276 (destination select), 117844 ("no 4 clk forwarding on opcodes that convert from
-F32/F16 to F8 or F4") and 118589 (FP4 needs the wait whatever op_sel is). For the non-stochastic FP4 conversions with
-op_sel 0 LLVM itself inserts no wait; the hardware note that it cites makes no exception, so neither do we. AMD's own
-hand-written GEMMs keep all these rules. Not checked: what an MFMA's result needs (no inline assembly here holds one).
+Sources: LLVM, GCNHazardRecognizer for gfx940 and gfx950 (checkVALUHazards, checkDPPHazards, checkPermlaneHazards,
+checkRWLaneHazards, checkDivFMasHazards, checkVMEMHazards, checkReadM0Hazards, checkGetRegHazards, checkSetRegHazards,
+createsVALUHazard, checkMAIHazards90A); pull requests 100276 (destination select), 117844 ("no 4 clk forwarding on
+opcodes that convert from F32/F16 to F8 or F4") and 118589 (FP4 needs the wait whatever op_sel is); issues 117286
+(v_cmpx) and 197267 (stores). For the non-stochastic FP4 conversions with op_sel 0 LLVM itself inserts no wait; the
+hardware note that it cites makes no exception, so neither do we. AMD's own hand-written GEMMs keep all these rules. Not
+checked: what an MFMA's result needs (no inline assembly here holds one).
 """
 
 from __future__ import annotations
@@ -30,17 +39,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mxfp4lab.gfx950.isa.classes import classify
-from mxfp4lab.gfx950.isa.instruction import Instruction, Operand, Program
+from mxfp4lab.gfx950.isa.instruction import EXEC, M0, VCC, Instruction, Operand, Program
+from mxfp4lab.gfx950.isa.row import Move
+from mxfp4lab.gfx950.isa.table import find_row, roles
 
 _TO_FP4 = re.compile(r"v_cvt_scalef32_(?:sr_)?pk_fp4_")
 _TO_FP8 = re.compile(r"v_cvt_(?:scalef32_)?(?:sr_)?(?:pk_)?(?:fp8|bf8)_")
 _TRANSCENDENTAL = re.compile(r"v_(?:exp|log|rcp|rcp_iflag|rsq|sqrt|sin|cos)_(?:f16|f32|f64|legacy_f32)$")
-_SWAP = re.compile(r"v_permlane(?:16|32)_swap_b32|v_swap_b32")
-_TWO_RESULTS = re.compile(r"v_(?:add|sub|subrev|addc|subb|subbrev)_co_|v_div_scale_|v_mad_[ui]64_[ui]32")
-_VECTOR_CLASSES = ("valu", "mfma", "convert")
+_LANES = ("v_readlane_b32", "v_readfirstlane_b32", "v_writelane_b32")
 # Packed and mixed-precision encodings (VOP3P) use op_sel for sources only.
 _NO_DESTINATION_SELECT = ("v_pk_", "v_dot", "v_fma_mix", "v_mad_mix", "v_mfma_", "v_smfmac_")
-_LONGEST = 2
+_LONGEST = 5
+Operands = list[Operand]
 
 
 @dataclass(frozen=True)
@@ -48,7 +58,7 @@ class Hazard:
     """Two instructions too close to each other.
 
     Attributes:
-        kind: the rule: "forward", "transcendental", "lane", "swap", "dpp", "scalar" or "matrix".
+        kind: the rule, as above.
         index: the second instruction's index in the program.
         register: the register between them, as the assembler writes it.
         message: both instructions and what to do, one line.
@@ -60,32 +70,57 @@ class Hazard:
     message: str
 
 
+class _Facts:
+    """What the rules ask of an instruction."""
+
+    def __init__(self, item: Instruction) -> None:
+        self.item, self.name, self.unit = item, item.mnemonic, classify(item.mnemonic)
+        self.written, self.read = roles(item)
+        self.valu = self.unit in ("valu", "convert")
+        self.vector = self.valu or self.unit == "mfma"
+
+    def reads(self, *kinds: str) -> Operands:
+        """Registers of these kinds that it reads."""
+        return [operand for operand in self.read if operand.kind in kinds]
+
+    def results(self, *kinds: str) -> Operands:
+        """Registers of these kinds that it writes as a vector ALU instruction."""
+        return [operand for operand in self.written if operand.kind in kinds] if self.valu else []
+
+
 @dataclass(frozen=True)
 class _Rule:
+    """`results` of one instruction must not be among what the other `touches` within so many wait states."""
+
     kind: str
     waits: int
-    results: Callable[[Instruction], tuple[Operand, ...]]
-    touches: Callable[[Instruction], tuple[Operand, ...]]
+    results: Callable[[_Facts], Operands]
+    touches: Callable[[_Facts], Operands]
     words: str
+    prebuilt: bool = True  # whether AMD's prebuilt kernels keep it
 
 
-def find_hazards(program: Program) -> list[Hazard]:
+def find_hazards(program: Program, prebuilt: bool = False) -> list[Hazard]:
     """Every hazard of a program, in program order, along the text.
 
     A path that arrives by a branch has spent a wait state on the branch; what it might still miss is not looked for.
+
+    Args:
+        prebuilt: it is a code object of AMD's.
     """
-    instructions = program.instructions
-    results = [tuple(rule.results(item) for rule in _RULES) for item in instructions]
+    facts = [_Facts(item) for item in program.instructions]
+    rules = [rule for rule in _RULES if rule.prebuilt or not prebuilt]
+    made = [[(rule, results) for rule in rules if (results := rule.results(fact))] for fact in facts]
     found = []
-    for place, consumer in enumerate(instructions):
-        if classify(consumer.mnemonic) not in _VECTOR_CLASSES:
+    for place, consumer in enumerate(facts):
+        if consumer.unit in ("nop", "waitcnt", "barrier", "branch"):
             continue
         waited, back = 0, place - 1
         while back >= 0 and waited < _LONGEST:
-            producer = instructions[back]
-            worst = _worst(consumer, results[back], waited)
+            producer = program.instructions[back]
+            worst = _worst(consumer, made[back], waited)
             if worst is not None:
-                found.append(_hazard(producer, consumer, waited, *worst))
+                found.append(_hazard(producer, consumer.item, waited, *worst))
             if producer.mnemonic in ("s_branch", "s_endpgm"):
                 break  # what stands above it does not fall through
             counted = producer.mnemonic == "s_nop" and producer.operands and producer.operands[0].kind == "const"
@@ -94,15 +129,13 @@ def find_hazards(program: Program) -> list[Hazard]:
     return found
 
 
-def _worst(
-    consumer: Instruction, results: tuple[tuple[Operand, ...], ...], waited: int
-) -> tuple[_Rule, Operand] | None:
+def _worst(consumer: _Facts, made: list[tuple[_Rule, Operands]], waited: int) -> tuple[_Rule, Operand] | None:
     """The rule with the longest wait that a pair of instructions breaks, and the register."""
     worst = None
-    for rule, made in zip(_RULES, results, strict=True):
-        if made and waited < rule.waits and (worst is None or rule.waits > worst[0].waits):
+    for rule, results in made:
+        if waited < rule.waits and (worst is None or rule.waits > worst[0].waits):
             touched = rule.touches(consumer)
-            for result in made:
+            for result in results:
                 if any(_overlap(result, operand) for operand in touched):
                     worst = rule, result
     return worst
@@ -138,62 +171,93 @@ def unforwarded_destination(instruction: Instruction) -> Operand | None:
     return destination if len(select) == len(instruction.operands) and select[-1] else None
 
 
-def _unforwarded(instruction: Instruction) -> tuple[Operand, ...]:
-    destination = unforwarded_destination(instruction)
-    return (destination,) if destination else ()
-
-
-def _results(instruction: Instruction) -> tuple[Operand, ...]:
-    """Registers that a vector ALU instruction writes."""
-    if not instruction.operands or classify(instruction.mnemonic) not in ("valu", "convert"):
-        return ()
-    two = _SWAP.match(instruction.mnemonic) or _TWO_RESULTS.match(instruction.mnemonic)
-    return instruction.operands[: 2 if two else 1]
-
-
-def _vector_results(instruction: Instruction) -> tuple[Operand, ...]:
-    return tuple(operand for operand in _results(instruction) if operand.kind == "vgpr")
-
-
-def _any_vector_results(instruction: Instruction) -> tuple[Operand, ...]:
-    return tuple(operand for operand in _results(instruction) if operand.kind in ("vgpr", "agpr"))
-
-
-def _scalar_results(instruction: Instruction) -> tuple[Operand, ...]:
-    return tuple(operand for operand in _results(instruction) if operand.kind == "sgpr")
-
-
-def _slow_results(instruction: Instruction) -> tuple[Operand, ...]:
-    return _vector_results(instruction) if _TRANSCENDENTAL.match(instruction.mnemonic) else ()
-
-
-def _sources(instruction: Instruction) -> tuple[Operand, ...]:
-    if _SWAP.match(instruction.mnemonic):
-        return instruction.operands
-    return instruction.operands[2 if _TWO_RESULTS.match(instruction.mnemonic) else 1 :]
-
-
-def _only(test: Callable[[Instruction], object]) -> Callable[[Instruction], tuple[Operand, ...]]:
-    """The sources of instructions that pass a test."""
-    return lambda instruction: _sources(instruction) if test(instruction) else ()
-
-
 def _overlap(destination: Operand, operand: Operand) -> bool:
+    if destination.kind == "const":  # a mode register
+        return operand.name.split(",")[0] == destination.name.split(",")[0]
     return (operand.kind == destination.kind
             and operand.index < destination.index + destination.width
             and destination.index < operand.index + operand.width)  # fmt: skip
 
 
+def _unforwarded(fact: _Facts) -> Operands:
+    destination = unforwarded_destination(fact.item)
+    return [destination] if destination else []
+
+
+def _only(operands: Operands, index: int) -> Operands:
+    return [
+        operand
+        for operand in operands
+        if operand.kind == "sgpr" and operand.index <= index < operand.index + operand.width
+    ]
+
+
+def _vgprs(fact: _Facts) -> Operands:
+    return fact.results("vgpr")
+
+
+def _scalars(fact: _Facts) -> Operands:
+    return [operand for operand in fact.results("sgpr") if operand.index != EXEC]
+
+
+def _exec(fact: _Facts) -> Operands:
+    return _only(fact.results("sgpr"), EXEC) if fact.name.startswith("v_cmpx") else []
+
+
+def _mode(fact: _Facts, *names: str) -> Operands:
+    """The hardware register of s_setreg, s_getreg."""
+    return [o for o in fact.item.operands if o.name.startswith("hwreg")] if fact.name.startswith(names) else []
+
+
+def _wide_data(fact: _Facts, scalar_offset: bool) -> Operands:
+    """Data of a store of more than 8 bytes, by whether a scalar register is its offset."""
+    row = find_row(fact.item)
+    move = row.does if row is not None else None
+    if not isinstance(move, Move) or move.kind != "store" or move.nbytes <= 8 or move.space not in ("global", "buffer"):
+        return []
+    by_register = move.space == "buffer" and fact.item.operands[-1].kind == "sgpr"
+    return [o for o in fact.read if o.kind in ("vgpr", "agpr") and o.width > 2] if by_register == scalar_offset else []
+
+
+def _when(test: Callable[[_Facts], object], *kinds: str) -> Callable[[_Facts], Operands]:
+    """Registers of these kinds that instructions read which pass a test."""
+    return lambda fact: fact.reads(*kinds) if test(fact) else []
+
+
+_EXEC_READ = [Operand("sgpr", EXEC, 2)]
 _RULES: tuple[_Rule, ...] = (
-    _Rule("forward", 1, _unforwarded, lambda item: item.operands, "a partial write is not forwarded"),
-    _Rule("transcendental", 1, _slow_results, _only(lambda item: not _TRANSCENDENTAL.match(item.mnemonic)),
+    _Rule("forward", 1, _unforwarded, lambda fact: list(fact.item.operands) if fact.vector else [],
+          "a partial write is not forwarded"),
+    _Rule("transcendental", 1, lambda fact: _vgprs(fact) if _TRANSCENDENTAL.match(fact.name) else [],
+          _when(lambda fact: fact.vector and not _TRANSCENDENTAL.match(fact.name), "vgpr"),
           "transcendental results arrive later"),
-    _Rule("lane", 1, _vector_results, _only(lambda item: item.mnemonic in ("v_readlane_b32", "v_readfirstlane_b32")),
+    _Rule("lane", 1, _vgprs, _when(lambda fact: fact.name in _LANES[:2], "vgpr"),
           "a lane is read before the write arrives"),
-    _Rule("swap", 2, _vector_results, _only(lambda item: item.mnemonic.startswith("v_permlane")),
+    _Rule("lane select", 4, _scalars, lambda fact: fact.item.operands[-1:] if fact.name in _LANES[::2] else [],
+          "a scalar written by the vector unit selects a lane later"),
+    _Rule("swap", 2, _vgprs, _when(lambda fact: fact.name.startswith("v_permlane"), "vgpr"),
           "a swap reads before the write arrives"),
-    _Rule("dpp", 2, _vector_results, _only(lambda item: item.encoding == "dpp"), "DPP reads before the write arrives"),
-    _Rule("scalar", 2, _scalar_results, _only(lambda item: True), "a scalar written by the vector unit arrives later"),
-    _Rule("matrix", 2, _any_vector_results, _only(lambda item: classify(item.mnemonic) == "mfma"),
+    _Rule("dpp", 2, _vgprs, _when(lambda fact: fact.item.encoding == "dpp", "vgpr"),
+          "DPP reads before the write arrives"),
+    _Rule("exec", 4, _exec, lambda fact: _EXEC_READ if fact.name.startswith(("v_permlane", *_LANES)) else [],
+          "the lanes that it leaves on are known later"),
+    _Rule("exec", 5, _exec, lambda fact: _EXEC_READ if fact.item.encoding == "dpp" else [],
+          "the lanes that it leaves on are known later"),
+    _Rule("scalar", 2, _scalars, _when(lambda fact: fact.vector, "sgpr"),
+          "a scalar written by the vector unit arrives later"),
+    _Rule("division", 4, lambda fact: _only(_scalars(fact), VCC),
+          _when(lambda fact: fact.name.startswith("v_div_fmas"), "sgpr"), "v_div_fmas reads vcc early"),
+    _Rule("address", 5, _scalars, _when(lambda fact: fact.unit in ("vmem", "scratch"), "sgpr"),
+          "a scalar written by the vector unit addresses memory later"),
+    _Rule("matrix", 2, lambda fact: fact.results("vgpr", "agpr"),
+          _when(lambda fact: fact.unit == "mfma", "vgpr", "agpr"),
           "an MFMA reads before the write arrives"),
+    _Rule("m0", 1, lambda fact: _only(fact.written, M0) if fact.unit == "salu" else [],
+          lambda fact: _only(fact.read, M0) if fact.unit == "vmem" else [], "m0 arrives later at a load to LDS", False),
+    _Rule("mode", 2, lambda fact: _mode(fact, "s_setreg"), lambda fact: _mode(fact, "s_setreg", "s_getreg"),
+          "a mode arrives later"),
+    _Rule("store", 2, lambda fact: _wide_data(fact, False), lambda fact: fact.written if fact.vector else [],
+          "a store of more than 8 bytes reads its data late"),
+    _Rule("store", 1, lambda fact: _wide_data(fact, True), lambda fact: fact.written if fact.vector else [],
+          "a store of more than 8 bytes reads its data late", False),
 )  # fmt: skip

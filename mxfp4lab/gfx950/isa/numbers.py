@@ -370,6 +370,8 @@ def lut3(table: int):
 
     Evaluated as two-input logic selected by c, each a short expression: f = (f0(a, b) & ~c) | (f1(a, b) & c).
     """
+    if not 0 <= table < 256:
+        raise ValueError(f"bitop3:{table}, allowed: 0 to 255")
     low = sum(((table >> (2 * n)) & 1) << n for n in range(4))  # c = 0
     high = sum(((table >> (2 * n + 1)) & 1) << n for n in range(4))  # c = 1
     f0, f1 = _LUT2[low], _LUT2[high]

@@ -15,7 +15,8 @@ Kinds of operands:
     x1 .. x16                     that many registers, moved as they are
     at base rsrc soff             vector address, scalar base, buffer resource, scalar offset
     hwreg label mat               a hardware register's name, a branch target, a matrix operand
-Not in the assembly: vcc, exec, scc, m0, ovfl (mode bit FP16_OVFL), xcc (the XCD of a wave), %name (a modifier's value).
+Not in the assembly: vcc, exec, scc, m0, ovfl (mode bit FP16_OVFL), xcc (the XCD of a wave). Of a row with %name the
+meaning is a function of that modifier's value that gives the function.
 A result "+kind" is read too, and given to the function last; "kind!" is written whatever EXEC says; "?kind" is there
 with the modifier sc0 only.
 """

@@ -1,7 +1,8 @@
 """Vector instructions: one row an opcode (`row` says how to read it).
 
 Functions of one word get an array for the result, or None, as their last argument: they may write it, last and
-elementwise (a result register may also be a source), and return it; or they return another array.
+elementwise (a result register may also be a source), and return it; or they return another array. Where the signature
+has a %name, a function of the modifier gives the function.
 Source of the semantics: AMD CDNA4 ISA, "Vector ALU instructions".
 """
 
@@ -195,20 +196,26 @@ def _from_lanes(x, lane, on):
     return value if on is None else np.where(np.take_along_axis(on, lane, axis=1), value, U32(0))
 
 
-def _bpermute(address, x, on, offset, o):
-    return _from_lanes(x, ((address + U32(offset)) >> U32(2) & U32(63)).astype(np.intp), on)
+def _bpermute(offset):
+    def gather(address, x, on, o):
+        return _from_lanes(x, ((address + U32(offset)) >> U32(2) & U32(63)).astype(np.intp), on)
+
+    return gather
 
 
-def _permute(address, x, on, offset, o):
-    lane = np.broadcast_to(((address + U32(offset)) >> U32(2) & U32(63)).astype(np.intp), x.shape)
-    result, rows = np.zeros(x.shape, U32), np.arange(len(x))
-    for i in range(64):  # of lanes that write to one lane the highest wins
-        hit = rows if on is None else rows[on[:, i]]
-        result[hit, lane[hit, i]] = x[hit, i]
-    return result
+def _permute(offset):
+    def scatter(address, x, on, o):
+        lane = np.broadcast_to(((address + U32(offset)) >> U32(2) & U32(63)).astype(np.intp), x.shape)
+        result, rows = np.zeros(x.shape, U32), np.arange(len(x))
+        for i in range(64):  # of lanes that write to one lane the highest wins
+            hit = rows if on is None else rows[on[:, i]]
+            result[hit, lane[hit, i]] = x[hit, i]
+        return result
+
+    return scatter
 
 
-def _swizzle(x, on, offset, o):
+def _swizzle(offset):
     """Within 4 lanes a permutation, or within 32 a rotation or and-or-xor of the lane number, by the offset's form."""
     if offset >= 0xE000:
         raise ValueError(f"offset:{offset:#x}, the FFT pattern")
@@ -220,7 +227,7 @@ def _swizzle(x, on, offset, o):
         lane = LANE // 4 * 4 + (offset >> 2 * (LANE % 4) & 3)
     else:
         lane = LANE - within + ((within & offset & 31 | offset >> 5 & 31) ^ (offset >> 10 & 31))
-    return _from_lanes(x, lane, on)
+    return lambda x, on, o: _from_lanes(x, lane, on)
 
 
 def _bit(select, place):
@@ -230,43 +237,53 @@ def _bit(select, place):
 def _pack_scaled(fmt, pair_of=None):
     """Two numbers to a scaled format's bytes: a byte (fp4) or a half of the register, chosen by op_sel's end."""
 
-    def write(a, b, scale, select, ovfl, old):
+    def selected(select):
         if fmt is numbers.E2M1:
             if _bit(select, 0) or _bit(select, 1):
                 raise ValueError(f"op_sel:{list(select)}")
-            shift, new, width = 8 * (_bit(select, 2) + 2 * _bit(select, 3)), numbers.pack_fp4(a, b, scale), 0xFF
+            shift, width = U32(8 * (_bit(select, 2) + 2 * _bit(select, 3))), U32(0xFF)
         else:
-            inverse = numbers.inverse_power(scale).astype(np.float64)
-            low, high = (numbers.fp8_codes(x, inverse, fmt, ovfl) for x in (a, b))
-            new, width = low | high << U32(8), 0xFFFF
-            shift = 16 * (select[-1] if select is not None else 0)
-        return old & ~(U32(width) << U32(shift)) | new << U32(shift)
+            shift, width = U32(16 * (select[-1] if select is not None else 0)), U32(0xFFFF)
+        keep = ~(width << shift)
 
-    if pair_of is None:
-        return lambda a, b, scale, select, ovfl, old, o: write(a, b, scale, select, ovfl, old)
-    return lambda pair, scale, select, ovfl, old, o: write(*pair_of(pair), scale, select, ovfl, old)
+        def write(a, b, scale, ovfl, old, o=None):
+            if fmt is numbers.E2M1:
+                new = numbers.pack_fp4(a, b, scale)
+            else:
+                inverse = numbers.inverse_power(scale).astype(np.float64)
+                low, high = (numbers.fp8_codes(x, inverse, fmt, ovfl) for x in (a, b))
+                new = low | high << U32(8)
+            return old & keep | new << shift
+
+        return write if pair_of is None else lambda pair, *rest: write(*pair_of(pair), *rest)
+
+    return selected
 
 
 def _pack_fp8(fmt):
-    scaled = _pack_scaled(fmt)
-    return lambda a, b, select, ovfl, old, o: scaled(a, b, F32(1), select, ovfl, old, o)
+    def selected(select):
+        write = _pack_scaled(fmt)(select)
+        return lambda a, b, ovfl, old, o: write(a, b, F32(1), ovfl, old)
+
+    return selected
 
 
 def _unpack_scaled(fmt, pack=None):
     """A byte of two e2m1, or a half of two fp8, to two numbers; op_sel's beginning chooses it."""
 
-    def read(word, scale, select):
-        if fmt is numbers.E2M1:
-            byte = word >> U32(8 * (_bit(select, 0) + 2 * _bit(select, 1)))
-            codes = byte & U32(15), byte >> U32(4) & U32(15)
-        else:
-            half = word >> U32(16 * _bit(select, 0))
-            codes = half & U32(255), half >> U32(8) & U32(255)
-        return tuple(numbers.unpack_scaled(code, fmt, scale) for code in codes)
+    def selected(select):
+        fp4 = fmt is numbers.E2M1
+        bits, mask = (4, U32(15)) if fp4 else (8, U32(255))
+        shift = U32(8 * (_bit(select, 0) + 2 * _bit(select, 1)) if fp4 else 16 * _bit(select, 0))
 
-    if pack is None:
-        return lambda word, scale, select: tuple(x.view(U32) for x in read(word, scale, select))
-    return lambda word, scale, select, o: pack(*read(word, scale, select))
+        def read(word, scale, o=None):
+            part = word >> shift
+            pair = (numbers.unpack_scaled(code & mask, fmt, scale) for code in (part, part >> U32(bits)))
+            return tuple(x.view(U32) for x in pair) if pack is None else pack(*pair)
+
+        return read
+
+    return selected
 
 
 _TESTS = {
@@ -334,7 +351,7 @@ _WORDS = {
     "v_bfi_b32": ("u32 <- u32 u32 u32", lambda a, b, c, o: np.bitwise_or(a & b, ~a & c, o)),
     "v_bfm_b32": ("u32 <- u32 u32", lambda a, b, o: np.left_shift((U32(1) << (a & _31)) - U32(1), b & _31, o)),
     "v_bfrev_b32": ("u32 <- u32", _bit_reverse),
-    "v_bitop3_b32": ("u32 <- u32 u32 u32 %bitop3", lambda a, b, c, table, o: numbers.lut3(table or 0)(a, b, c, o)),
+    "v_bitop3_b32": ("u32 <- u32 u32 u32 %bitop3", numbers.lut3),
     "v_perm_b32": ("u32 <- u32 u32 u32", _perm),
     "v_alignbit_b32": ("u32 <- u32 u32 u32", _alignbit),
     "v_alignbyte_b32": ("u32 <- u32 u32 u32", lambda a, b, c, o: _alignbit(a, b, (c & U32(3)) << U32(3), o)),
@@ -422,7 +439,7 @@ _WORDS = {
     "v_lshlrev_b16": ("u16 <- u16 u16", lambda s, x, o: x << (s & np.uint16(15))),
     "v_lshrrev_b16": ("u16 <- u16 u16", lambda s, x, o: x >> (s & np.uint16(15))),
     "v_ashrrev_i16": ("i16 <- i16 i16", lambda s, x, o: x >> (s & np.int16(15))),
-    "v_bitop3_b16": ("u16 <- u16 u16 u16 %bitop3", lambda a, b, c, table, o: numbers.lut3(table or 0)(a, b, c)),
+    "v_bitop3_b16": ("u16 <- u16 u16 u16 %bitop3", numbers.lut3),
     "v_add_f16": ("f16 <- f16 f16", np.add),
     "v_sub_f16": ("f16 <- f16 f16", np.subtract),
     "v_subrev_f16": ("f16 <- f16 f16", _swapped(np.subtract)),

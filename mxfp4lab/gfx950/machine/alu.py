@@ -63,11 +63,10 @@ def build_alu(instruction: Instruction, row: Row, decoder: Decoder) -> Step:
     vector = instruction.mnemonic[0] != "s"
     results, sources = places(instruction, row)
     check_modifiers(instruction, _allowed(row) if vector else ())
-    fetch, number = [], 0
+    fetch, number, constants = [], 0, []
     for kind, at in zip(row.sources, sources, strict=True):
         if kind[0] == "%":
-            value = instruction.modifier(kind[1:], None if kind == "%op_sel" else 0)
-            fetch.append(lambda g, value=value: value)
+            constants.append(instruction.modifier(kind[1:], None if kind == "%op_sel" else 0))
         elif at is None:
             fetch.append((_VECTOR_STATE if vector else _SCALAR_STATE)[kind])
         elif kind != "label":
@@ -79,11 +78,12 @@ def build_alu(instruction: Instruction, row: Row, decoder: Decoder) -> Step:
             bare = kind.strip("+!")
             fetch.append(vector_source(instruction, at, -1, bare, decoder) if vector
                          else scalar_source(instruction, at, bare))  # fmt: skip
+    function = row.does(*constants) if constants else row.does
     if vector and len(row.results) == 1:
-        return _one_result(instruction, row, results[0], fetch, decoder)
+        return _one_result(instruction, row, results[0], function, fetch, decoder)
     if instruction.encoding in ("dpp", "sdwa") and row.results[0] != "mask":
         raise refuse(instruction, f"{instruction.encoding} form")
-    function, single = row.does, len(row.results) == 1
+    single = len(row.results) == 1
     puts = [_put(instruction, kind, at, decoder, vector) for kind, at in zip(row.results, results, strict=True)]
     first = puts[0]
 
@@ -111,8 +111,9 @@ def _allowed(row: Row) -> frozenset[str]:
     return frozenset(allowed)
 
 
-def _one_result(instruction: Instruction, row: Row, at: int, fetch: list[Source], decoder: Decoder) -> Step:
-    kind, function = row.results[0].strip("+!"), row.does
+def _one_result(instruction: Instruction, row: Row, at: int, function: Callable, fetch: list[Source],
+                decoder: Decoder) -> Step:  # fmt: skip
+    kind = row.results[0].strip("+!")
     if decoder.flush32 and kind in ("f32", "2f32", "mask"):
         fetch = [_flushed(source) if of in ("f32", "2f32") else source
                  for source, of in zip(fetch, (*row.sources, kind), strict=False)]  # fmt: skip

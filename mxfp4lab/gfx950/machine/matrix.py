@@ -6,7 +6,8 @@ the two agree wherever the sums are exact in float32, as they are for the task's
 at 32 bits. EXEC is ignored, as the hardware does.
 
 Layouts (rows R = 16 or 32, k per instruction K): a lane holds row (A) or column (B) `lane % R` and the `R K / 64`
-consecutive k from `R K / 64 * (lane // R)`. D: for R = 16 register r of a lane is row `4 (lane // 16) + r`, column
+consecutive k from `R K / 64 * (lane // R)`; 32 fp8 are two runs of 16 instead, from `16 (lane // R)` and K / 2 behind.
+Scales are of 32 consecutive k all the same. D: for R = 16 register r of a lane is row `4 (lane // 16) + r`, column
 `lane % 16`; for R = 32 row `8 (r // 4) + 4 (lane // 32) + r % 4`, column `lane % 32`.
 Source: AMD CDNA4 ISA, "Matrix arithmetic instructions".
 """
@@ -168,8 +169,16 @@ class Side:
             self._kept = result
         return result
 
+    def _numbers(self, g: Group) -> np.ndarray:
+        """[w, rows, groups, k of a group]."""
+        matrix = self.to_numbers(_to_rows(self.planes(g), self.rows))
+        if matrix.shape[-1] == 32 and self.kind in ("fp8", "bf8"):  # see Layouts
+            matrix = matrix.reshape(*matrix.shape[:3], 2, 16).transpose(0, 1, 3, 2, 4)
+            matrix = np.ascontiguousarray(matrix).reshape(g.w, self.rows, -1, 32)
+        return matrix
+
     def _compute(self, g: Group):
-        matrix = self.to_numbers(_to_rows(self.planes(g), self.rows))  # [w, rows, groups, k of a lane]
+        matrix = self._numbers(g)
         shape = (g.w, self.rows, -1)
         if self.scale is None:
             return matrix.reshape(shape), 127, 127, 0
@@ -180,7 +189,7 @@ class Side:
 
     def wide(self, g: Group) -> np.ndarray:
         """The operand in float64, whatever its scales."""
-        matrix = self.to_numbers(_to_rows(self.planes(g), self.rows)).astype(np.float64)
+        matrix = self._numbers(g).astype(np.float64)
         if self.scale is not None:
             scale = self.scale(g).reshape(g.w, LANES // self.rows, self.rows)
             matrix *= _POWER64.take(scale.transpose(0, 2, 1)[..., None])

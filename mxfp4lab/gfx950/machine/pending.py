@@ -91,7 +91,7 @@ class Pending:
                     )
         for which in into:
             queues[which].append((position, written))
-            del queues[which][: -MOST["vmcnt" if which == _VMEM else "lgkmcnt"] - 1]
+            del queues[which][: -MOST["vmcnt" if which == _VMEM else "lgkmcnt"]]  # a full counter holds back the next
         for queue in queues:  # what has nothing to write matters only behind what has
             while queue and not queue[0][1]:
                 del queue[0]

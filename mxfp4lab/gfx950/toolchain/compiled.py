@@ -202,7 +202,7 @@ def analyse(compiled: Compiled) -> dict[str, Any]:
         "resources": asdict(resources),
         "mix": dict(sorted(mix.items())),
         "mfma": {name: count for name, count in sorted(counts.items()) if classify(name) == "mfma"},
-        "hazards": [asdict(hazard) for hazard in find_hazards(program)],
+        "hazards": [asdict(hazard) for hazard in find_hazards(program, prebuilt=not compiled.asm)],
     }
 
 
