@@ -1,8 +1,9 @@
 """bf16 to MXFP4 inside a kernel: one scale byte per 32 elements along K, two e2m1 per byte.
 
-Four ways that give the same bits on every finite bf16 value:
+Four ways that give the same bits on every finite bf16 value, but for one in ``sw_aiter``:
 
-``sw_aiter``  floating-point log2, floor and exp2 for the scale, selects for the element: the arithmetic of aiter's op
+``sw_aiter``  floating-point log2, floor and exp2 for the scale, selects for the element: the arithmetic of aiter's op;
+              gfx950's exp2 flushes 2^-127 to zero, and with it the elements of a block whose scale byte is 254
 ``sw_bits``   the exponent by integer arithmetic, the element by one integer rounding
 ``hw_f32``    the exponent by integer arithmetic, v_cvt_scalef32_pk_fp4_f32: two f32 registers to one byte
 ``hw_bf16``   v_cvt_scalef32_pk_fp4_bf16: one register that holds two bf16 to one byte, nothing is unpacked

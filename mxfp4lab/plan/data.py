@@ -136,7 +136,8 @@ class Plan(Shown):
             else:
                 values = [value for _, value in launch.args]
                 said = ", ".join(
-                    f"{name}={getattr(value, '__name__', value)}" for name, value in (*launch.options, *launch.constants)
+                    f"{name}={getattr(value, '__name__', value)}"
+                    for name, value in (*launch.options, *launch.constants)
                 )
             given = dict.fromkeys(value.buffer for value in values if isinstance(value, Ref))
             rows.append([number, launch.name, " x ".join(map(str, launch.grid)), ", ".join(given), said])
