@@ -105,7 +105,14 @@ def aiter_answerer(install: Any, dtype: torch.dtype = torch.float32) -> Answerer
     """An installed aiter's `_mxfp4_quant_op` as gfx950 machine code, executed by the emulator."""
     from mxfp4lab.aiter.quantizer import emulated_quantizer
 
-    return _from_quantizer(emulated_quantizer(install, dtype))
+    quantize = emulated_quantizer(install, dtype)
+
+    def answer(x: torch.Tensor) -> Answer:
+        wide = torch.nn.functional.pad(x, (0, 0, 0, -x.shape[0] % 4)).view(-1, 4 * BLOCK)  # a tile has 128 columns
+        packed, scale = quantize(wide)
+        return packed.view(-1, BLOCK // 2)[: x.shape[0]].numpy(), scale.reshape(-1)[: x.shape[0]].numpy()
+
+    return answer
 
 
 def gpu_answerers(install: Any = None) -> dict[str, Answerer]:
