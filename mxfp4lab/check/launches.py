@@ -146,8 +146,8 @@ class LaunchService:
 
     def _prebuilt(self, message: dict) -> dict:
         """aiter's GEMM for a shape, out of an installed amd-aiter: its kernel, grid and arguments, tensors by name."""
+        from mxfp4lab.aiter.gemm import ARGUMENTS, choose_gemm, gemm_launch
         from mxfp4lab.gfx950 import load_launch
-        from mxfp4lab.plan.aiter_gemm import ARGUMENTS, choose_gemm, gemm_launch
         from mxfp4lab.shapes import Shape
 
         shape = Shape(int(message["m"]), int(message["n"]), int(message["k"]))
