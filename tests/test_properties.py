@@ -21,7 +21,7 @@ from mxfp4lab.workers import compile_many
 from tests.mutations.cases import inputs_of
 from tests.mutations.detect import Verdict, examine_plan
 
-TRITON_VARIANTS = tuple(name for name, spec in VARIANTS.items() if not (spec.traits.needs_aiter or spec.traits.hopper))
+TRITON_VARIANTS = tuple(name for name, spec in VARIANTS.items() if not (spec.needs_aiter or spec.hopper))
 SHAPES = (Shape(5, 96, 320), Shape(20, 64, 512), Shape(33, 160, 1024), Shape(64, 128, 448))
 AXES: dict[str, Sequence] = {
     **CHOICES,
