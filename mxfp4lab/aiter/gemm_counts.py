@@ -48,7 +48,7 @@ def count_row(kernel: str, log2_k_split: int, shape: Shape) -> dict[str, Any]:
     (counts,) = count_plan(plan).launches
     shares = plan.launches[0].grid[2]
     fields = dataclasses.asdict(counts)
-    fields.pop("name")
+    del fields["name"], fields["waits_for_peers"]
     return {"k_trips": -(-shape.k // (shares * K_STEP)), **fields}
 
 
