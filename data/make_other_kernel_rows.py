@@ -10,9 +10,9 @@ import dataclasses
 import json
 from pathlib import Path
 
+from mxfp4lab.aiter.gemm import build_gemm_stage
 from mxfp4lab.emulate import count_plan
 from mxfp4lab.plan import build_plan
-from mxfp4lab.plan.prebuilt import build_gemm_stage
 from mxfp4lab.shapes import Shape
 
 HERE = Path(__file__).parent

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from mxfp4lab.aiter.install import AiterError, find_aiter
-from mxfp4lab.aiter.modules import load_file
+from mxfp4lab.aiter.install import AiterError, find_aiter, load_file
 from mxfp4lab.formats import dequantize_mxfp4, quantize_mxfp4
 from mxfp4lab.gfx950 import OutOfBounds, compile_kernel, run, unwrap
 from mxfp4lab.paths import data_path

@@ -47,7 +47,7 @@ MORE_BAD = [
     ("raises_at_import", "test", "submission.py line 1: ModuleNotFoundError: No module named 'a_package_that"),
     ("exits", "test", "submission.py line 5: the submission called exit(0)"),
     ("crashes", "test", "the submission's process died by SIGSEGV"),
-    ("hip_source", "test", "submission.py line 3: RuntimeError: HIP C++ cannot be compiled here"),
+    ("hip_source", "test", "submission.py line 3: Refused: HIP C++ cannot be compiled here"),
     ("no_tensor", "test", "custom_kernel returned a list, not a tensor"),
     ("wrong_shape", "test", "shape (64, 8) where (8, 64) is expected"),
     ("wrong_values", "test", "elements outside |C - ref| <= 0.01 + 0.01*|ref|"),

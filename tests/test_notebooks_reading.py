@@ -114,6 +114,8 @@ def test_committed_without_outputs_and_in_canonical_form(name):
     assert len([c for c in notebook.cells if c.cell_type == "markdown" and c.source.startswith("# ")]) == 1
     for cell in cells_of(name):
         assert cell.outputs == [] and cell.execution_count is None
+    verify = [sys.executable, "-m", "nbstripout", "--verify", str(NOTEBOOKS[name])]
+    assert subprocess.run(verify, check=False).returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -142,12 +142,15 @@ def test_every_convert_as_machine_code_agrees_on_bf16(convert):
     assert found.between("torch", convert).identical
 
 
-def test_aiters_arithmetic_as_machine_code_parts_at_most_at_the_top_of_the_range():
+def test_aiters_arithmetic_as_machine_code_parts_at_the_top_of_the_range_as_the_op_did_on_a_gpu():
     found = compare(bf16_sweep([-127, 0, 125]), {"torch": torch_answerer(), "sw_aiter": kernel_answerer("sw_aiter")})
     assert found.between("torch", "sw_aiter").identical
     top = compare(bf16_sweep([127]), {"torch": torch_answerer(), "sw_aiter": kernel_answerer("sw_aiter")})
     parted = top.between("torch", "sw_aiter")
-    assert (parted.scale_bytes, parted.on_ties, parted.elsewhere) == (0, 0, 0)
+    assert (parted.scale_bytes, parted.on_ties, parted.elsewhere) == (0, 0, 0) and parted.at_the_top > 0
+    extreme, recorded = golden_sweep(portable_only=False)
+    same = compare(extreme, {"sw_aiter": kernel_answerer("sw_aiter"), **recorded})
+    assert same.between("sw_aiter", "golden since 975").identical
 
 
 def test_float32_is_exact_in_hardware_and_one_hair_off_in_sw_bits():

@@ -19,7 +19,7 @@ import pytest
 from tune_fakes import SMALL, FakeGpus, Kernel, Tools, identities, search
 
 from mxfp4lab import records, tune
-from mxfp4lab.config import DEFAULTS, GemmConfig, config_errors
+from mxfp4lab.config import DEFAULTS, RETIRED, GemmConfig, config_errors
 from mxfp4lab.gfx950 import CompileError, OutOfBounds
 from mxfp4lab.plan import VARIANTS, known_configs
 from mxfp4lab.records import Counts, Status
@@ -528,6 +528,24 @@ def test_a_pool_of_cpus_finds_what_this_process_finds(tmp_path: Path) -> None:
     finally:
         pool.close()
     assert picks[0] == picks[1]
+
+
+def test_rows_that_hold_retired_axes_are_resumed_or_shown_and_never_rebuilt(tmp_path: Path) -> None:
+    first = search(tmp_path, Tools(), budget=12)
+    (path,) = records.find_trial_files(tmp_path)
+    old = []
+    for number, trial in enumerate(records.read_trials(path)[0]):
+        retired = dict(RETIRED)
+        if number == 0:  # an axis that is gone was not at its default: another config, and another code
+            retired["reduce_form"] = "flat"
+            trial = replace(trial, config_id=GemmConfig.from_dict({**trial.config, **retired}).config_id)
+        old.append(replace(trial, config={**trial.config, **retired}))
+    path.write_text("".join(trial.to_line() for trial in old))
+    found, warnings = records.read_trials(path)
+    assert found == old and warnings == [] and "reduce_form=flat" in str(found[0])
+    tools = Tools()
+    again = search(tmp_path, tools, budget=12)
+    assert len(tools.looked) == 1 and again.pick.config == first.pick.config
 
 
 def test_rows_without_resources_are_looked_at_again(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 """An installed aiter: find it, load its kernels by file, ask what rounding its op has, never trust it unasked.
 
-`install` and `prebuilt` need only the standard library; the rest imports torch, and triton when something is compiled.
+`install` needs only the standard library and imports nothing of aiter; `quantizer` runs its quantize kernel, `gemm` its
+prebuilt GEMM.
 """

@@ -1,74 +1,39 @@
-"""Find an installed aiter (or a source tree of it) and say where its parts lie, without importing any of it.
+"""Find an installed aiter (or a source tree of it), and load single kernel files of it without importing the rest.
 
-ROCm's aiter is `amd-aiter` on PyPI; the package that PyPI calls `aiter` is an unrelated asyncio library. Both install
-a folder `aiter`, so what is found is recognised by what it contains. aiter's files have moved between releases; each
-part is looked for under every name it has had, and what is missing is said per part.
+ROCm's aiter is `amd-aiter` on PyPI; the package that PyPI calls `aiter` is an unrelated asyncio library. Both install a
+folder `aiter`, so what is found is recognised by what it contains.
 
-Imports nothing beyond the standard library: a plan builder or the command line may use it freely.
+`import aiter` builds C++ extensions and asks for a GPU. Its Triton kernel files need neither: a file is executed under
+its own dotted name, while the packages above it are empty stand-ins that only know where their files lie. A stand-in
+runs its real `__init__.py` only when a kernel file asks it for a name that no file of that name can give, and the
+top-level one never does.
 """
 
 from __future__ import annotations
 
-import ast
-import functools
+import contextlib
+import importlib
+import importlib.machinery
 import importlib.metadata
 import importlib.util
+import re
+import sys
+import threading
+import types
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 DISTRIBUTION = "amd-aiter"
-IMPOSTOR_MARKERS = ("join_aiters.py", "map_aiter.py", "azip.py", "gated_aiter.py")
 ROCM_MARKERS = ("ops/triton", "jit/core.py", "utility/fp4_utils.py")
+ASYNCIO_MARKERS = ("join_aiters.py", "map_aiter.py", "azip.py", "gated_aiter.py")
 
-_KERNEL_FILES = (
-    "ops/triton/_triton_kernels/quant/quant.py",
-    "ops/triton/_triton_kernels/quant.py",
-    "ops/triton/quant/quant.py",
-    "ops/triton/quant.py",
-)
-_WRAPPER_FILES = ("ops/triton/quant/quant.py", "ops/triton/quant/__init__.py", "ops/triton/quant.py")
-_GEMM_FILES = ("ops/gemm_op_a4w4.py",)
-
-# part -> (files that have held it, newest first; names it has had)
-PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "quant_op": (_KERNEL_FILES, ("_mxfp4_quant_op",)),
-    "quant_kernel": (_KERNEL_FILES, ("_dynamic_mxfp4_quant_kernel",)),
-    "dynamic_mxfp4_quant": (_WRAPPER_FILES, ("dynamic_mxfp4_quant",)),
-    "e8m0_shuffle": (("ops/shuffle.py", "utility/fp4_utils.py"), ("e8m0_shuffle", "shuffle_scale")),
-    "shuffle_weight": (("ops/shuffle.py",), ("shuffle_weight",)),
-    "gemm_a4w4": (_GEMM_FILES, ("gemm_a4w4",)),
-    "gemm_a4w4_asm": (_GEMM_FILES, ("gemm_a4w4_asm",)),
-    "get_GEMM_config": (_GEMM_FILES, ("get_GEMM_config", "get_CKGEMM_config")),
-}
+_LOCK = threading.RLock()  # sys.modules is swapped while a file loads
+_LOADED: dict[tuple[Path, str], types.ModuleType] = {}
 
 
 class AiterError(ValueError):
     """No usable aiter, or a part of it that is missing or cannot be trusted: one line that says which and why."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """One entry point of aiter.
-
-    Attributes:
-        role: the key in `PARTS`.
-        name: the name it has in this release.
-        module: its dotted module, for example `aiter.ops.triton._triton_kernels.quant.quant`.
-        path: the file.
-        line: where it is defined.
-        problem: "" if found, else one line with the names and files that were tried.
-    """
-
-    role: str
-    name: str = ""
-    module: str = ""
-    path: Path | None = None
-    line: int = 0
-    problem: str = ""
-
-    @property
-    def found(self) -> bool:
-        return not self.problem
 
 
 @dataclass(frozen=True)
@@ -93,55 +58,27 @@ class AiterInstall:
         """The folder to put on `sys.path` so that `import aiter` means this one."""
         return self.package.parent
 
-    def part(self, role: str) -> Part:
-        """Where one entry point lies; a missing one is a `Part` with a problem, not an exception.
+    def code_objects(self, arch: str = "gfx950") -> Path:
+        """The folder of prebuilt FP4 GEMM code objects (`f4gemm`).
 
         Raises:
-            ValueError: if `role` is not a key of `PARTS`.
+            AiterError: this aiter came without them.
         """
-        if role not in PARTS:
-            raise ValueError(f"role={role!r} must be one of {', '.join(PARTS)}")
-        files, names = PARTS[role]
-        for file in files:
-            path = self.package / file
-            if not path.is_file():
-                continue
-            lines = _definitions(path)
-            for name in names:
-                if name in lines:
-                    return Part(role, name, _module_name(file), path, lines[name])
-        return Part(role, problem=f"{' / '.join(names)} is in none of {', '.join(files)} of {self}")
-
-    def parts(self) -> tuple[Part, ...]:
-        """Every entry point, found or not, in the order of `PARTS`."""
-        return tuple(self.part(role) for role in PARTS)
-
-    def code_object_folder(self, arch: str = "gfx950") -> Path | None:
-        """The folder of prebuilt FP4 GEMM code objects (`f4gemm`), or None if this aiter came without them."""
         for base in (self.root / "aiter_meta" / "hsa", self.root / "hsa", self.package / "hsa"):
-            folder = base / arch / "f4gemm"
-            if folder.is_dir():
-                return folder
-        return None
-
-    def tuned_table(self) -> Path | None:
-        """aiter's own table of tuned a4w4 GEMMs, or None."""
-        path = self.package / "configs" / "a4w4_blockscale_tuned_gemm.csv"
-        return path if path.is_file() else None
+            if (base / arch / "f4gemm").is_dir():
+                return base / arch / "f4gemm"
+        raise AiterError(f"{self} came without prebuilt f4gemm code objects for {arch}")
 
 
 def find_aiter(source: str | Path | None = None) -> AiterInstall:
-    """Find ROCm's aiter.
+    """Find ROCm's aiter; nothing of it is imported.
 
     Args:
         source: a source tree (the folder that holds `aiter`, or `aiter` itself); None or "installed" for whatever
             `import aiter` would give.
 
-    Returns:
-        The install. Nothing of it has been imported.
-
     Raises:
-        AiterError: if there is none, or if what is there is another project's package; the message says what to do.
+        AiterError: there is none, or what is there is another project's package; the message says what to do.
     """
     if source is None or str(source) in ("", "installed"):
         spec = importlib.util.find_spec("aiter")
@@ -153,68 +90,108 @@ def find_aiter(source: str | Path | None = None) -> AiterInstall:
         package, origin = Path(next(iter(spec.submodule_search_locations))), "installed"
     else:
         given = Path(source).expanduser()
-        package = given / "aiter" if (given / "aiter").is_dir() else given
-        origin = "tree"
+        package, origin = (given / "aiter" if (given / "aiter").is_dir() else given), "tree"
         if not package.is_dir():
             raise AiterError(f"aiter_source={str(source)!r} is not a folder")
-        if not _is_rocm(package) and not (package / "__init__.py").exists():
+    if not any((package / marker).exists() for marker in ROCM_MARKERS):
+        if origin == "tree" and not (package / "__init__.py").exists():
             raise AiterError(f"aiter_source={str(source)!r} holds no package `aiter`")
-    if not _is_rocm(package):
-        raise AiterError(_impostor_message(package))
+        signs = [name for name in ASYNCIO_MARKERS if (package / name).exists()]
+        what = f"an asyncio library ({', '.join(signs)})" if signs else "none of " + ", ".join(ROCM_MARKERS)
+        raise AiterError(
+            f"the package `aiter` at {package} is not ROCm's: it contains {what}. PyPI's `aiter` is an unrelated "
+            f"project; `pip uninstall aiter` and `pip install --no-deps {DISTRIBUTION}`"
+        )
     return AiterInstall(package.resolve(), _version(package, origin), origin)
-
-
-def _is_rocm(package: Path) -> bool:
-    return any((package / marker).exists() for marker in ROCM_MARKERS)
-
-
-def _impostor_message(package: Path) -> str:
-    signs = [name for name in IMPOSTOR_MARKERS if (package / name).exists()]
-    what = f"an asyncio library ({', '.join(signs)})" if signs else "none of " + ", ".join(ROCM_MARKERS)
-    return (
-        f"the package `aiter` at {package} is not ROCm's: it contains {what}. "
-        f"PyPI's `aiter` is an unrelated project; `pip uninstall aiter` and `pip install --no-deps {DISTRIBUTION}`"
-    )
 
 
 def _version(package: Path, origin: str) -> str:
     if origin == "installed":
         for name in (DISTRIBUTION, "aiter"):
-            try:
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
                 return importlib.metadata.version(name)
-            except importlib.metadata.PackageNotFoundError:
-                continue
     path = package / "_version.py"
-    if path.is_file():
-        for node in ast.parse(path.read_text(encoding="utf-8", errors="replace")).body:
-            if not isinstance(node, ast.Assign):
-                continue
-            if any(isinstance(t, ast.Name) and t.id in ("__version__", "version") for t in node.targets):
-                try:
-                    return str(ast.literal_eval(node.value))
-                except ValueError:
-                    continue
-    return "unknown"
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    found = re.search(r"^(?:__version__ = )?version = [\"']([^\"']+)|^__version__ = [\"']([^\"']+)", text, re.MULTILINE)
+    return next(filter(None, found.groups())) if found else "unknown"
 
 
-def _module_name(file: str) -> str:
-    parts = file.removesuffix(".py").split("/")
-    if parts[-1] == "__init__":
-        parts.pop()
-    return ".".join(["aiter", *parts])
+class _StandIn(types.ModuleType):
+    """A package that has a path and nothing else, until a name is asked of it."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        super().__init__(name)
+        self.__path__ = [str(folder)]
+        self.__package__ = name
+        self.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
+        self.__spec__.submodule_search_locations = self.__path__
+        self._initialised = name == "aiter"
+
+    def __getattr__(self, name: str) -> object:
+        folder = Path(self.__path__[0])
+        is_submodule = (folder / f"{name}.py").exists() or (folder / name).is_dir()
+        initialiser = folder / "__init__.py"
+        if name.startswith("__") or is_submodule or self._initialised or not initialiser.exists():
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        self._initialised = True
+        exec(compile(initialiser.read_text(encoding="utf-8"), str(initialiser), "exec"), self.__dict__)
+        return getattr(self, name)
 
 
-@functools.lru_cache(maxsize=64)
-def _definitions(path: Path) -> dict[str, int]:
-    """Top-level names that a file defines or, in an `__init__.py`, imports: name -> line."""
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8", errors="replace"))
-    except SyntaxError:
-        return {}
-    found: dict[str, int] = {}
-    for node in tree.body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            found[node.name] = node.lineno
-        elif isinstance(node, ast.ImportFrom) and path.name == "__init__.py":
-            found.update({alias.asname or alias.name: node.lineno for alias in node.names})
-    return found
+class _Finder:
+    """Gives a stand-in for every package below `aiter`; plain files are left to Python's own finder."""
+
+    def __init__(self, install: AiterInstall) -> None:
+        self.install = install
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
+        folder = self.install.root.joinpath(*name.split("."))
+        if name.split(".")[0] != "aiter" or not folder.is_dir():
+            return None
+        spec = importlib.machinery.ModuleSpec(name, self, is_package=True)
+        spec.submodule_search_locations = [str(folder)]
+        return spec
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        return _StandIn(spec.name, Path(spec.submodule_search_locations[0]))
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Nothing: that is the point."""
+
+
+@contextlib.contextmanager
+def _aiter_is(install: AiterInstall) -> Iterator[None]:
+    """Within this block `aiter` names the given install, freshly loaded; afterwards everything is as before."""
+    with _LOCK:
+        saved = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == "aiter"}
+        finder = _Finder(install)
+        sys.meta_path.insert(0, finder)
+        try:
+            yield
+        finally:
+            sys.meta_path.remove(finder)
+            for name in [name for name in sys.modules if name.split(".")[0] == "aiter"]:
+                del sys.modules[name]
+            sys.modules.update(saved)
+
+
+def load_file(install: AiterInstall, file: str) -> types.ModuleType:
+    """Execute one file of aiter, once per install.
+
+    Args:
+        install: from `find_aiter`.
+        file: path relative to the package folder, such as `ops/triton/_triton_kernels/gemm_afp4wfp4.py`.
+
+    Raises:
+        AiterError: the file is missing or does not load here, with the reason in one line.
+    """
+    if not (install.package / file).is_file():
+        raise AiterError(f"{file} is not part of {install}")
+    key = (install.package, file)
+    if key not in _LOADED:
+        with _aiter_is(install):
+            try:
+                _LOADED[key] = importlib.import_module(".".join(["aiter", *Path(file).with_suffix("").parts]))
+            except Exception as error:  # whatever a foreign file raises at import
+                raise AiterError(f"{file} of {install} does not load here: {type(error).__name__}: {error}") from error
+    return _LOADED[key]

@@ -146,8 +146,8 @@ class LaunchService:
 
     def _prebuilt(self, message: dict) -> dict:
         """aiter's GEMM for a shape, out of an installed amd-aiter: its kernel, grid and arguments, tensors by name."""
+        from mxfp4lab.aiter.gemm import ARGUMENTS, choose_gemm, gemm_launch
         from mxfp4lab.gfx950 import load_launch
-        from mxfp4lab.plan.aiter_gemm import ARGUMENTS, choose_gemm, gemm_launch
         from mxfp4lab.shapes import Shape
 
         shape = Shape(int(message["m"]), int(message["n"]), int(message["k"]))
@@ -196,14 +196,14 @@ class LaunchService:
             else:
                 value = entry["value"]
                 arguments.append((name, float(value) if kind.startswith(("fp", "bf", "f")) else int(value)))
-        key = self._identity(int(message["kernel"]), grid, arguments, buffers)
+        before = [_digest(buffer) for buffer in buffers]
+        key = hashlib.blake2b(repr((int(message["kernel"]), grid, arguments, before)).encode()).digest()
         result = self._results.get(key)
         use.launches += 1
         use.grids[grid] = use.grids.get(grid, 0) + 1
         if result is None:
             from mxfp4lab.check.execute import execute
 
-            before = [_digest(b) for b in buffers]
             started = time.monotonic()
             try:
                 lane_instructions, findings = execute(
@@ -238,13 +238,6 @@ class LaunchService:
         if not 0 <= offset <= offset + size <= len(self.window):
             raise ValueError("a buffer lies outside the window")
         return np.frombuffer(self.window, dtype=np.uint8, count=size, offset=offset)
-
-    @staticmethod
-    def _identity(kernel: int, grid: tuple, arguments: list, buffers: list[np.ndarray]) -> bytes:
-        digest = hashlib.blake2b(repr((kernel, grid, arguments)).encode())
-        for buffer in buffers:
-            digest.update(_digest(buffer))
-        return digest.digest()
 
     def _keep(self, key: bytes, result: _Result) -> None:
         self._results[key] = result

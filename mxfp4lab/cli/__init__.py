@@ -33,6 +33,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "sweep": ("mxfp4lab.cli.sweep", "tune, of several shapes: the task's six unless told otherwise"),
     "export": ("mxfp4lab.export.command", "write a submission file from an executed notebook, a run or a config"),
+    "probe": ("mxfp4lab.export.probe", "write a submission that times configs on a box behind a queue"),
+    "records": ("mxfp4lab.export.report", "import what a probe or the server's benchmark printed"),
     "check": ("mxfp4lab.check.check", "run any submission file under the task's protocol"),
     "model": ("mxfp4lab.cli.model", "how good the time model is; --refit fits it again from the published rows"),
     "gpu": ("mxfp4lab.cli.gpu", "on a GPU box: measure every variant on the task's six shapes and keep the records"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from pathlib import Path
 
 
@@ -14,8 +15,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="executed notebooks, summary.json files or picks as JSON; the last file is the submission to write",
     )  # fmt: skip
     parser.add_argument(
-        "--candidates", default="1", metavar="N",
-        help="configs per shape that the file times at its first call, 1 to 16 (default: 1)",
+        "--candidates", metavar="N",
+        help="plans per shape that the file times at its first call, 1 to 16 (default: 3 for a modelled pick, else 1)",
     )  # fmt: skip
     parser.add_argument("--variant", help="without a notebook: the variant")
     parser.add_argument("--shape", action="append", default=[], metavar="M,N,K", help="with --variant; may be repeated")
@@ -51,15 +52,8 @@ def main(args: argparse.Namespace) -> int:
     *sources, target = args.source
     _require_python(target)
     picks = {pick.shape: pick for source in sources for pick in read_picks(source)}
-    first = next(iter(picks.values()))
-    for pick in picks.values():
-        if pick.knobs != first.knobs or pick.arch != first.arch:
-            raise ValueError(f"the picks of {first.shape} and {pick.shape} were made under different knobs or targets")
-    text = export_submission(
-        {shape: list(pick.choices) for shape, pick in picks.items()}, target,
-        candidates=whole_number("candidates", args.candidates, 1, 16), arch=first.arch, knobs=first.knobs,
-        evidence="\n".join(pick.evidence for pick in picks.values() if pick.evidence),
-    )  # fmt: skip
+    candidates = None if args.candidates is None else whole_number("candidates", args.candidates, 1, 16)
+    text = export_submission(picks.values(), target, candidates=candidates, command=_command(args))
     return _say(args, target, text, [str(shape) for shape in picks])
 
 
@@ -75,8 +69,18 @@ def _variant(args: argparse.Namespace) -> int:
     config = parse_config(args.config)
     picks = dict.fromkeys(shapes, (args.variant, config))
     evidence = "The given config." if config is not None else "Default configs, not tuned."
-    text = export_submission(picks, args.source[0], evidence=evidence, arch=args.arch)
+    text = export_submission(picks, args.source[0], evidence=evidence, arch=args.arch, command=_command(args))
     return _say(args, args.source[0], text, [str(shape) for shape in shapes])
+
+
+def _command(args: argparse.Namespace) -> str:
+    """This command, to stand in the file's header."""
+    words = [*(Path(name).name for name in args.source)]
+    for name in ("candidates", "variant", "config", "arch"):
+        value = getattr(args, name)
+        words += [f"--{name}", value] if value not in (None, "gfx950") else []
+    words += [word for shape in args.shape for word in ("--shape", shape)]
+    return shlex.join(["python", "-m", "mxfp4lab", "export", *words])
 
 
 def _cell(args: argparse.Namespace) -> int:

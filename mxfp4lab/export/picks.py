@@ -6,18 +6,26 @@ Only JSON is read, with limits on its size and a check of every field; nothing i
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mxfp4lab.config import GemmConfig
+from mxfp4lab.config import VARIANT_TRAITS, GemmConfig
 from mxfp4lab.shapes import Shape, parse_shape
 
 PICK_MIME = "application/vnd.mxfp4lab.pick+json"
 PICK_SCHEMA = 1
 MAX_FILE_BYTES = 512 << 20
 MAX_PICKS = 1000
+MODELLED_CANDIDATES = 3
+
+
+def caveat_of(variant: str) -> str:
+    """What a modelled time of the variant leaves open, "" if nothing."""
+    traits = VARIANT_TRAITS.get(variant)
+    return traits.caveat if traits else ""
 
 
 @dataclass(frozen=True)
@@ -26,15 +34,51 @@ class StoredPick:
 
     Attributes:
         choices: (variant, config), the picked one first, then its alternatives.
-        evidence: one sentence: what the config rests on.
+        evidence: one sentence: what the config rests on, with its interval and caveat.
+        modelled: whether its time was predicted, not measured.
+        interval: of its time, and of each of `choices` where it is known.
         knobs: environment variables that it was chosen under.
     """
 
     shape: Shape
     choices: tuple[tuple[str, GemmConfig], ...]
     evidence: str = ""
+    modelled: bool = False
+    intervals: tuple[tuple[float, float] | None, ...] = ()
     arch: str = "gfx950"
     knobs: dict[str, str] = field(default_factory=dict)
+    run_id: str = ""
+
+    def candidates(self, count: int | None) -> list[tuple[str, GemmConfig]]:
+        """What a file carries: `count` choices, or what a modelled pick asks to be timed on the box.
+
+        The pick, the best of another kind that the model cannot tell from it, and the best known submission's config;
+        one of them always without workgroups that wait for each other.
+        """
+        if count is None and not self.modelled:
+            return list(self.choices[:1])
+        if not self.modelled:
+            return list(self.choices[:count])
+        from mxfp4lab.plan import build_plan, known_configs
+
+        def waits(choice: tuple[str, GemmConfig]) -> bool:
+            launches = build_plan(*choice, self.shape, self.arch).launches
+            return any(getattr(launch, "peer_stride", 0) for launch in launches)
+
+        first, *others = self.choices
+        known = [(k.variant, k.config) for k in known_configs(self.shape) if not VARIANT_TRAITS[k.variant].needs_aiter]
+        known = [choice for choice in others if choice in known] + known[:1] if self.arch == "gfx950" else []
+        other_kinds = [c for c, near in zip(others, self._near(), strict=True) if near and c[0] != first[0]]
+        if waits(first):
+            other_kinds.sort(key=waits)  # stable: the best without comes first
+        ordered = dict.fromkeys([first, *other_kinds[:1], *known[:1], *others])
+        return list(ordered)[: MODELLED_CANDIDATES if count is None else count]
+
+    def _near(self) -> list[bool]:
+        """Which alternatives the pick's interval cannot be told from; all where no interval is known."""
+        intervals = self.intervals or (None,) * len(self.choices)
+        own = intervals[0]
+        return [own is None or other is None or (other[0] <= own[1] and own[0] <= other[1]) for other in intervals[1:]]
 
 
 def read_picks(path: str | Path) -> list[StoredPick]:
@@ -47,6 +91,25 @@ def read_picks(path: str | Path) -> list[StoredPick]:
     Raises:
         ValueError: no such file, no JSON, no pick in it, or a pick that is not valid; the message says which.
     """
+    data = read_json(path)
+    found = list(_notebook_picks(data)) if "cells" in data else list(_plain_picks(data))
+    if not found:
+        what = "no pick"
+        if "cells" in data:
+            what = f"no output of type {PICK_MIME}: has the notebook been executed to its end?"
+        raise ValueError(f"{str(path)!r} holds {what}")
+    if len(found) > MAX_PICKS:
+        raise ValueError(f"{str(path)!r} holds {len(found)} picks; at most {MAX_PICKS} are read")
+    picks = [as_pick(values, f"{str(path)!r}: pick {number}") for number, values in enumerate(found)]
+    return list({pick.shape: pick for pick in picks}.values())
+
+
+def read_json(path: str | Path) -> dict[str, Any]:
+    """A JSON object out of a file.
+
+    Raises:
+        ValueError: no such file, too long, no JSON object.
+    """
     file = Path(path)
     if not file.is_file():
         raise ValueError(f"{str(path)!r}: no such file")
@@ -58,21 +121,7 @@ def read_picks(path: str | Path) -> list[StoredPick]:
         raise ValueError(f"{str(path)!r} is no JSON: {' '.join(str(problem).split())}") from None
     if not isinstance(data, dict):
         raise ValueError(f"{str(path)!r} holds no JSON object")
-    found = list(_notebook_picks(data)) if "cells" in data else list(_plain_picks(data))
-    if not found:
-        what = (
-            f"no output of type {PICK_MIME}: has the notebook been executed to its end?"
-            if "cells" in data
-            else "no pick"
-        )
-        raise ValueError(f"{str(path)!r} holds {what}")
-    if len(found) > MAX_PICKS:
-        raise ValueError(f"{str(path)!r} holds {len(found)} picks; at most {MAX_PICKS} are read")
-    by_shape: dict[Shape, StoredPick] = {}
-    for number, values in enumerate(found):
-        pick = _pick(values, f"{str(path)!r}: pick {number}")
-        by_shape[pick.shape] = pick
-    return list(by_shape.values())
+    return data
 
 
 def _notebook_picks(notebook: dict) -> Iterator[Any]:
@@ -100,12 +149,16 @@ def _plain_picks(data: dict) -> Iterator[Any]:
         yield data
 
 
-def _pick(values: Any, where: str) -> StoredPick:
-    """One pick, every field checked.
+def as_pick(values: Any, where: str = "picks: a pick") -> StoredPick:
+    """A pick of a search, its dict, or one that was read before; every field checked.
 
     Raises:
         ValueError: naming the field.
     """
+    if isinstance(values, StoredPick):
+        return values
+    if hasattr(values, "to_dict"):
+        values = values.to_dict()
     if not isinstance(values, dict):
         raise ValueError(f"{where} is no object")
     if values.get("schema", PICK_SCHEMA) != PICK_SCHEMA:
@@ -113,19 +166,23 @@ def _pick(values: Any, where: str) -> StoredPick:
     shape = values.get("shape")
     if isinstance(shape, dict):
         shape = [shape.get("m"), shape.get("n"), shape.get("k")]
+    alternatives = values.get("alternatives") or []
     try:
         parsed = parse_shape(shape)
-        choices = [_choice(values)]
-        alternatives = values.get("alternatives") or []
         if not isinstance(alternatives, list):
             raise ValueError("alternatives is no list")
-        choices += [_choice(other) for other in alternatives]
+        choices = tuple(_choice(other) for other in (values, *alternatives))
     except ValueError as problem:
         raise ValueError(f"{where}: {problem}") from None
-    knobs = values.get("knobs") or {}
+    knobs, run_id = values.get("knobs") or {}, str(values.get("run_id", ""))
     if not isinstance(knobs, dict) or not all(isinstance(v, str) for v in knobs.values()):
         raise ValueError(f"{where}: knobs is no object of strings")
-    return StoredPick(parsed, tuple(choices), _sentence(parsed, values), str(values.get("arch", "gfx950")), dict(knobs))
+    modelled = (
+        not isinstance(values.get("latency_us"), (int, float)) and values.get("evidence", "modelled") == "modelled"
+    )
+    intervals = tuple(_interval(other) for other in (values, *alternatives))
+    arch, run_id = str(values.get("arch", "gfx950")), run_id if re.fullmatch(r"[\w.-]*", run_id) else ""
+    return StoredPick(parsed, choices, _sentence(parsed, values), modelled, intervals, arch, dict(knobs), run_id)
 
 
 def _choice(values: Any) -> tuple[str, GemmConfig]:
@@ -137,15 +194,30 @@ def _choice(values: Any) -> tuple[str, GemmConfig]:
     return values["variant"], GemmConfig.from_dict(config)
 
 
+def _interval(values: dict) -> tuple[float, float] | None:
+    found = values.get("interval")
+    if isinstance(found, (list, tuple)) and len(found) == 2 and all(isinstance(x, (int, float)) for x in found):
+        return float(found[0]), float(found[1])
+    return None
+
+
 def _sentence(shape: Shape, values: dict) -> str:
-    """What the pick rests on, from its own fields."""
-    measured, predicted = values.get("latency_us"), values.get("predicted_us")
+    """How a pick was chosen, from its own fields: number, interval, kind of evidence, caveat."""
+    measured, predicted, interval = values.get("latency_us"), values.get("predicted_us"), _interval(values)
+    head = f"{shape}: {values['variant']}"
+    span = f", {interval[0]:.2f} to {interval[1]:.2f}" if interval else ""
     if isinstance(measured, (int, float)):
-        return f"{shape}: {measured:.2f} us measured ({values.get('regime', '')}, {values.get('device', '')})."
+        tie = "; a tie with another finalist" if values.get("tie") else ""
+        return (
+            f"{head}, {measured:.2f} us{span} measured ({values.get('regime', '')}, {values.get('device', '')}){tie}."
+        )
     parts = []
     if isinstance(predicted, (int, float)):
-        parts.append(f"picked by a model ({values.get('model_version', '')}: {predicted:.2f} us, not measured)")
+        parts.append(f"picked by a model ({values.get('model_version', '')}: {predicted:.2f} us{span}, not measured)")
+    if values.get("extrapolated"):
+        parts.append("outside what the model was fitted on")
     identical = values.get("bf16_identical")
     if isinstance(identical, (int, float)):
         parts.append(f"its gfx950 code was executed: {identical:.2%} of C's bf16 equal the reference")
-    return f"{shape}: {'; '.join(parts)}." if parts else ""
+    caveat = caveat_of(values["variant"])
+    return f"{head}, {'; '.join(parts)}." + (f" Mind: {caveat}." if caveat else "") if parts else ""

@@ -1,83 +1,102 @@
-"""`export_submission`: picks in, one self-contained file out."""
+"""`export_submission`: plans in, one self-contained file out.
+
+The file is the kernels' own source, copied with what it uses, the plans' own numbers per shape, and the launcher.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mxfp4lab.config import GemmConfig, config_errors
+from mxfp4lab import __version__
+from mxfp4lab.config import GemmConfig
+from mxfp4lab.export.closure import Closure, lab_source, sorted_imports
 from mxfp4lab.export.lint import lint_source
-from mxfp4lab.export.recipe import PROBE_SHAPES, Pick, build_recipe
-from mxfp4lab.export.render import render
-from mxfp4lab.gfx950 import CompileError, compile_plan
-from mxfp4lab.plan import VARIANTS, build_plan, default_config
+from mxfp4lab.export.picks import StoredPick, as_pick, caveat_of
+from mxfp4lab.plan import VARIANTS, CodeObjectLaunch, Plan, Ref, TritonLaunch, build_plan, default_config
+from mxfp4lab.records import git_state
 from mxfp4lab.shapes import Shape, parse_shape
 
 MAX_CANDIDATES = 16
-DEMANDING_SHAPES = (Shape(8, 2112, 7168), Shape(33, 160, 192), Shape(16, 512, 16384))
-_FORMS = ("amax", "cache_modifier", "load_order", "a_path")
-_PLAIN = re.compile(r'[^"\\\x00-\x1f\x7f\u2028\u2029]*')
-Choice = Pick | tuple[str, GemmConfig | Mapping[str, object] | None]
+WIDTH = 116
+HEADER = "#!POPCORN leaderboard amd-mxfp4-mm\n#!POPCORN gpu MI355X\n"
+OTHER_GPU_HEADER = "#!POPCORN leaderboard amd-mxfp4-mm\n# Written for {arch}: the leaderboard's own GPU is MI355X.\n"
+LAUNCHER = "mxfp4lab.export.launcher"
+DTYPES = {"bf16": "torch.bfloat16", "u8": "torch.uint8", "f32": "torch.float32", "i32": "torch.int32"}
+PLAN_FORM = (
+    "# A plan: the sizes of C's memory; workspaces as (name, sizes, dtype, first value), kept from call to call; then",
+    "# launches as (kernel, grid, arguments, constants).",
+)
+Choice = tuple[str, GemmConfig | Mapping[str, object] | None]
+
+ENTRY = '''\
+READY = {}
+
+
+def custom_kernel(data):
+    """C = quantize(A) @ dequantize(B).T in bf16; data is (A, B, B_q, B_shuffle, B_scale_sh)."""
+    shape = (data[0].shape[0], data[1].shape[0], data[0].shape[1])
+    # What a compiled kernel relies on: the shape, and how its tensors are aligned.
+    key = (shape, *[tensor.data_ptr() % 16 for tensor in data])
+    if key not in READY:
+        READY[key] = @FIRST@(shape, data)
+    return READY[key](data)
+'''
 
 
 def export_submission(
-    picks: Mapping[object, Choice | Sequence[Choice]],
+    picks: Mapping[object, Choice | Sequence[Choice]] | Iterable[Any],
     path: str | Path | None,
     *,
-    candidates: int = 1,
-    default: Choice | None = None,
+    candidates: int | None = None,
     evidence: str = "",
     arch: str = "gfx950",
     knobs: Mapping[str, str] | None = None,
+    command: str = "",
 ) -> str:
-    """Render a submission file.
+    """Write a submission file.
 
     Args:
-        picks: shape (anything `parse_shape` accepts) -> (variant, config), or several of them, the preferred first. A
-            config may be a `GemmConfig`, a dict of its fields, or None for the variant's default.
+        picks: picks of a search (a `tune.Pick`, its dict, or what `read_picks` gives), whose target, knobs, evidence
+            and caveats come along; or shape (anything `parse_shape` accepts) -> (variant, config), or several of them,
+            the preferred first. A config may be a `GemmConfig`, a dict of its fields, or None for the default.
         path: where to write it; None only returns the text.
-        candidates: how many per shape to carry; with more than one the file times them at its first, untimed call.
-        default: serves every other shape; without it the first pick's variant with its default config.
-        evidence: one or two sentences for the file's docstring: where the configs come from.
-        arch: the target that the configs are for.
-        knobs: environment variables that must be set before Triton is imported.
+        candidates: how many plans per shape the file carries; with more than one it times them at its first, untimed
+            call. None carries three where a pick is modelled (`StoredPick.candidates`), one where it is measured or the
+            config was given.
+        evidence: for the file's header, where configs are given: what they rest on.
+        arch, knobs: where configs are given: their target, and environment variables set before Triton is imported.
+        command: the command that makes the file again; without it one is composed.
 
     Returns:
         The text of the file.
 
     Raises:
-        ValueError: no picks, a bad shape, variant, config or count, a variant that is no Triton variant, or a file that
-            the lint refuses (with its lines).
+        ValueError: no picks, a bad shape, variant, config or count, picks of several targets, or a file that the lint
+            refuses (with its lines).
     """
-    if not isinstance(picks, (Mapping, type(None))):
-        raise ValueError(f"picks: a {type(picks).__name__}; allowed: a mapping of shapes to (variant, config)")
     if not isinstance(evidence, str):
         raise ValueError(f"evidence={evidence!r} must be text")
-    if not picks:
-        raise ValueError("picks: at least one shape is needed")
-    if isinstance(candidates, bool) or not isinstance(candidates, int) or not 1 <= candidates <= MAX_CANDIDATES:
+    if candidates is not None and (
+        isinstance(candidates, bool) or not isinstance(candidates, int) or not 1 <= candidates <= MAX_CANDIDATES
+    ):
         raise ValueError(f"candidates={candidates!r} must be an integer from 1 to {MAX_CANDIDATES}")
-    chosen: dict[Shape, list[Pick]] = {}
-    for key, value in picks.items():
-        shape = parse_shape(key)
-        several: Sequence[Any] = value if isinstance(value, list) else [value]
-        rows = list(dict.fromkeys(_pick(choice, shape, arch) for choice in several))[:candidates]
-        if not rows:
-            raise ValueError(f"picks: {shape} has no config")
-        chosen[shape] = rows
-    fallback = (
-        _default_pick(next(iter(chosen.values()))[0], arch)
-        if default is None
-        else _pick(default, PROBE_SHAPES[6], arch)
-    )
-    _require_plain(knobs or {}, evidence)
-    recipe = build_recipe(chosen, fallback, arch)
-    text = render(recipe, _about(chosen, fallback, evidence), knobs, arch)
+    chosen = _picks(picks, arch, knobs, evidence)
+    first = chosen[0]
+    for pick in chosen:
+        if pick.arch != first.arch or pick.knobs != first.knobs:
+            raise ValueError(f"the picks of {first.shape} and {pick.shape} were made under different knobs or targets")
+    plans = {}
+    for pick in chosen:
+        made = [build_plan(variant, config, pick.shape, pick.arch) for variant, config in pick.candidates(candidates)]
+        plans[pick.shape] = list({(plan.variant, plan.config): plan for plan in made}.values())
+    head = _header(chosen, plans, command or _command(chosen, plans, path))
+    text = submission_text(head, plans, check_knobs(first.knobs))
     refused = [finding for finding in lint_source(text) if finding.severity == "error"]
     if refused:
         raise ValueError("the exported file is refused: " + "; ".join(map(str, refused)))
@@ -86,83 +105,237 @@ def export_submission(
     return text
 
 
-def _require_plain(knobs: Mapping[str, str], evidence: str) -> None:
-    """Text that comes out of records and notebooks stands in the file as text: it must not be able to end a string."""
-    for name, value in knobs.items():
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)) or not _PLAIN.fullmatch(str(value)):
-            raise ValueError(f"knobs: {name}={value!r}; allowed: a variable's name, and printable text without quotes")
-    for line in evidence.splitlines():
-        if not _PLAIN.fullmatch(line):
-            raise ValueError(f"evidence: {line[:80]!r}; allowed: printable text without double quotes and backslashes")
+def _picks(given: Any, arch: str, knobs: Mapping[str, str] | None, evidence: str) -> list[StoredPick]:
+    if isinstance(given, Mapping) and not {"variant", "shape"} <= given.keys():
+        found = []
+        for key, value in given.items():
+            shape, choices = parse_shape(key), []
+            for choice in value if isinstance(value, list) else [value]:
+                if not isinstance(choice, tuple) or len(choice) != 2:
+                    raise ValueError(f"picks: {choice!r} is no (variant, config)")
+                plan = build_plan(choice[0], _config(choice[1]), shape, arch)
+                choices.append((plan.variant, plan.config))
+            if not choices:
+                raise ValueError(f"picks: {shape} has no config")
+
+            found.append(StoredPick(shape, tuple(choices), evidence, arch=arch, knobs=dict(knobs or {})))
+    elif isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise ValueError(
+            f"picks: a {type(given).__name__}; allowed: picks, or a mapping of shapes to (variant, config)"
+        )
+    else:
+        found = [as_pick(pick) for pick in ([given] if isinstance(given, Mapping) else given)]
+    if not found:
+        raise ValueError("picks: at least one shape is needed")
+    return list({pick.shape: pick for pick in found}.values())
 
 
-def _pick(choice: Choice, shape: Shape, arch: str) -> Pick:
-    if not isinstance(choice, Pick) and not (isinstance(choice, tuple) and len(choice) == 2):
-        raise ValueError(f"picks: {choice!r} is no (variant, config)")
-    variant, config = (choice.variant, choice.config) if isinstance(choice, Pick) else choice
-    if variant not in VARIANTS:
-        raise ValueError(f"variant={variant!r} is unknown; known: {', '.join(VARIANTS)}")
-    if config is None:
-        config = default_config(variant, shape, arch)
-    elif not isinstance(config, GemmConfig):
-        config = GemmConfig.from_dict(config)
-    errors = config_errors(config, shape, arch, variant)
-    if errors:
-        raise ValueError(f"{variant} on {shape}: " + "; ".join(errors))
-    return Pick(variant, config)
+def _config(value: Any) -> GemmConfig | None:
+    return value if value is None or isinstance(value, GemmConfig) else GemmConfig.from_dict(value)
 
 
-def _default_pick(pick: Pick, arch: str) -> Pick:
-    """What serves any other shape: the pick's variant if it fits shapes long in K and shapes with tails, else another.
+# the file -------------------------------------------------------------------------------------------------------------
 
-    16 rows, K in one piece, one set of launches, no spilled register; and the pick's forms of the arithmetic, of loads
-    and of masks where they fit, so that the file holds one form and not two.
+
+def submission_text(head: str, plans: Mapping[Shape, Sequence[Plan]], knobs: Mapping[str, str]) -> str:
+    """The file of some plans; with several plans for any shape it chooses at its first call."""
+    several = any(len(made) > 1 for made in plans.values())
+    first = "fastest" if several else "first_use"
+    said = "its plans, of which the first call takes the fastest" if several else "its plan"
+    table = [
+        f"# (M, N, K): {said}.",
+        *PLAN_FORM,
+        "PLANS = {",
+        *table_lines(plans, "[(" if several else "("),
+        "}  # fmt: skip",
+    ]
+    return file_text(head, plans, knobs, {LAUNCHER: first}, "\n".join(table), ENTRY.replace("@FIRST@", first))
+
+
+def file_text(
+    head: str, plans: Mapping[Shape, Sequence[Plan]], knobs: Mapping[str, str], roots: Mapping[str, str], table: str,
+    entry: str,
+) -> str:  # fmt: skip
+    """Everything below each other.
+
+    Args:
+        head: comment lines.
+        plans: whose kernels are copied.
+        knobs: environment variables, set before Triton is imported.
+        roots: module of the lab -> the function of it that the file needs.
+        table: statements that bind plans.
+        entry: `custom_kernel`.
     """
-    others = [name for name, spec in VARIANTS.items() if not spec.needs_aiter and not spec.traits.hopper]
-    others.sort(key=lambda name: VARIANTS[name].traits.sliced is not VARIANTS[pick.variant].traits.sliced)
-    forms = {name: getattr(pick.config, name) for name in _FORMS}
-    for variant in dict.fromkeys([pick.variant, *others]):
-        config = default_config(variant, Shape(16, 4096, 4096), arch)
-        config = replace(config, block_m=16, split_k=1, convert=pick.config.convert)
-        if VARIANTS[variant].traits.a_mode == "open":
-            config = replace(config, a_mode="fused")
-        same = [replace(config, **forms)] if variant == pick.variant else []
-        for candidate in [*same, config]:
-            # A kernel that keeps all of K at once fits short K only: its form that works step by step fits any.
-            in_steps = replace(candidate, a_path="direct", load_order="convert_first", num_warps=8)
-            for form in (candidate, in_steps):
-                if VARIANTS[variant].needs_aiter or _fits(variant, form, arch):
-                    return Pick(variant, form)
-    raise ValueError("no variant has a config that serves any other shape")
+    closure = Closure(given=("PLANS", "PROBED", "PROBE"))
+    for launch in (launch for made in plans.values() for plan in made for launch in plan.launches):
+        if isinstance(launch, CodeObjectLaunch):
+            closure.add(lab_source(LAUNCHER), "gemm_a4w4_asm")
+        else:
+            for function in (launch.fn, *(value for _, value in launch.constants if hasattr(value, "fn"))):
+                closure.add(lab_source(function.fn.__module__), function.fn.__name__)
+    for module, name in roots.items():
+        closure.add(lab_source(module), name)
+    optional = closure.optional_imports()
+    if optional:
+        closure.add(lab_source(LAUNCHER), "Absent")
+    if "tl.constexpr(" in table:
+        closure.imports["tl"] = "import triton.language as tl"
+    lines = closure.import_lines()
+    if knobs:
+        settings = [f"os.environ.setdefault({_quoted(name)}, {_quoted(value)})" for name, value in knobs.items()]
+        closure.imports.pop("os", None)
+        lines = ["import os", "", *settings, "", *closure.import_lines()]
+    parts = [head + "\n".join(lines), *_guarded(closure, optional), closure.text(), table, entry]
+    return "\n\n\n".join(filter(None, [part.rstrip() for part in parts])) + "\n"
 
 
-def _fits(variant: str, config: GemmConfig, arch: str) -> bool:
-    """Does the config compile, and without spills, for the shapes that ask most of a default?"""
-    for shape in DEMANDING_SHAPES:
-        if config_errors(config, shape, arch, variant):
-            return False
-        try:
-            compiled = compile_plan(build_plan(variant, config, shape, arch), arch)
-        except CompileError:
-            return False
-        if any(kernel.resources and kernel.resources.spilled_vgprs for kernel in compiled.kernels):
-            return False
-    return True
+def _guarded(closure: Closure, optional: Mapping[str, str]) -> list[str]:
+    """Imports that not every Triton can answer: without them the file still serves every shape, by plain Triton."""
+    if not optional:
+        return []
+    lines = ["try:", *(f"    {line}" for line in sorted_imports(set(optional.values())))]
+    lines += ["except ImportError as error:", f"    {' = '.join(optional)} = Absent(error)"]
+    return [closure.take("Absent"), "\n".join(lines)]
 
 
-def _about(chosen: Mapping[Shape, list[Pick]], fallback: Pick, evidence: str) -> str:
-    variants = list(dict.fromkeys(pick.variant for picks in chosen.values() for pick in picks))
+def table_lines(
+    plans: Mapping[Shape, Sequence[Plan]], brackets: str, label: Callable[[Plan], str] = lambda plan: ""
+) -> list[str]:
+    """The rows of a table of plans.
+
+    Args:
+        brackets: "(" for one plan a shape, "[(" for a list of them.
+        label: what stands before a plan inside its brackets.
+    """
+    lines = []
+    for shape, made in plans.items():
+        lines.append(f"    ({shape.m}, {shape.n}, {shape.k}): {brackets[0]}")
+        for plan in made:
+            lines += textwrap.wrap(
+                plan_line(plan), WIDTH, initial_indent="        # ", subsequent_indent="        #   "
+            )
+            lines += [f"        ({label(plan)}"] if brackets == "[(" else []
+            lines += _plan_lines(plan, " " * (8 if brackets == "(" else 12))
+            lines += [f"        {')' if not label(plan) else '))'},"] if brackets == "[(" else []
+        lines.append(f"    {')' if brackets == '(' else ']'},")
+    return lines
+
+
+def plan_line(plan: Plan) -> str:
+    """What a plan is, in a line that `records import` reads back: the variant and its config's changes as JSON."""
+    return f"{plan.variant} {json.dumps(plan.config.changes(), separators=(', ', ': '))}"
+
+
+def _plan_lines(plan: Plan, blank: str) -> list[str]:
+    spaces = [f'("{b.name}", {b.shape}, {DTYPES[b.dtype]}, {b.fill})' for b in plan.buffers if b.role == "workspace"]
+    tail = "," if len(spaces) == 1 else ""
+    lines = _filled(f"{plan.buffer(plan.output).shape}, ({', '.join(spaces)}{tail}),", blank)
+    for launch in plan.launches:
+        lines += _filled(f"({_launch(plan, launch)}),", blank)
+    return lines
+
+
+def _launch(plan: Plan, launch: TritonLaunch | CodeObjectLaunch) -> str:
+    if isinstance(launch, CodeObjectLaunch):
+        shape = plan.shape
+        operands = '"a_q", "b_shuffle", "a_scale_sh", "b_scale_sh", "c"'
+        return f"gemm_a4w4_asm, ({shape.m}, {shape.n}, {shape.k}), ({operands}), {{}}"
+    arguments = ", ".join(_value(v) for _, v in launch.args)
+    constexprs = {parameter.name for parameter in launch.fn.params if parameter.is_constexpr}
+    constants = [
+        f"{name}={_value(v) if name in constexprs or v is None else f'tl.constexpr({v})'}"
+        for name, v in launch.constants
+    ]
+    constants += [f"{name}={_value(v)}" for name, v in launch.options if (name, v) != ("waves_per_eu", 0)]
+    grid = launch.grid[: max((i for i, n in enumerate(launch.grid, 1) if n > 1), default=1)]
+    return f"{launch.fn.fn.__name__}, {grid}, ({arguments}), dict({', '.join(constants)})"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Ref):
+        return f'"{value.buffer}"'
+    if hasattr(value, "fn"):  # a kernel's function, as its convert is
+        return value.fn.__name__
+    return _quoted(value) if isinstance(value, str) else repr(value)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(str(text))
+
+
+def _filled(text: str, blank: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=blank, subsequent_indent=f"{blank} ", break_long_words=False,
+                         break_on_hyphens=False)  # fmt: skip
+
+
+# the header -----------------------------------------------------------------------------------------------------------
+
+
+def _header(chosen: Sequence[StoredPick], plans: Mapping[Shape, Sequence[Plan]], command: str) -> str:
+    """Comment lines: nothing in them can end them."""
+    arch = chosen[0].arch
     lines = ["MXFP4 GEMM: A is quantized to MXFP4 (1x32 blocks, e8m0 scales) and multiplied with the packed B."]
-    lines += ["", *(f"{name}: {VARIANTS[name].about}." for name in variants)]
-    if fallback.variant not in variants:
-        lines.append(f"{fallback.variant}, for any other shape: {VARIANTS[fallback.variant].about}.")
-    if evidence:
-        lines += ["", *(textwrap.fill(line, 118) for line in evidence.splitlines())]
-    return "\n".join(lines)
+    used = list(dict.fromkeys(plan.variant for made in plans.values() for plan in made))
+    lines += [f"{name}: {VARIANTS[name].about}." for name in used]
+    lines += [
+        "",
+        f"Made for {arch} by mxfp4lab {__version__}{_commit()}, Triton {_triton()}; again by:",
+        f"  {command}",
+        "",
+    ]
+    said = [pick.evidence for pick in chosen if pick.evidence]
+    if not said:
+        said = ["The given configs: nothing here says how they were chosen."]
+    for plan in (plan for made in plans.values() for plan in made):
+        caveat = caveat_of(plan.variant)
+        if caveat and not any(caveat in line for line in said):
+            said.append(f"Mind, of {plan.variant}: {caveat}.")
+    lines += list(dict.fromkeys(line for text in said for line in text.splitlines()))
+    lines.append("Any other shape is served by plain Triton: right, not tuned.")
+    filled = [part for line in lines for part in (textwrap.wrap(_printable(line), 116, subsequent_indent="  ") or [""])]
+    head = HEADER if arch == "gfx950" else OTHER_GPU_HEADER.format(arch=arch)
+    return head + "#\n" + "".join(f"# {line}".rstrip() + "\n" for line in filled) + "\n"
+
+
+def _printable(line: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in line)
+
+
+def _commit() -> str:
+    state = git_state()
+    return f" (commit {state['commit'][:12]}{', changed' if state['dirty'] else ''})" if state else ""
+
+
+def _triton() -> str:
+    import triton
+
+    return triton.__version__
+
+
+def _command(chosen: Sequence[StoredPick], plans: Mapping[Shape, Sequence[Plan]], path: str | Path | None) -> str:
+    """A command that makes the file again, where one can."""
+    name = Path(path).name if path is not None else "submission.py"
+    runs = list(dict.fromkeys(pick.run_id for pick in chosen))
+    if all(runs):
+        files = " ".join(f"outputs/runs/{run}/summary.json" for run in runs)
+        return f"python -m mxfp4lab export {files} {name}"
+    rows = [made[0] for made in plans.values()]
+    default = all(plan.config == default_config(plan.variant, plan.shape, plan.arch) for plan in rows)
+    kinds = {(plan.variant, None if default else plan.config) for plan in rows}
+    shapes = " ".join(f"--shape {plan.shape.m},{plan.shape.n},{plan.shape.k}" for plan in rows)
+    if len(kinds) == 1 and all(len(made) == 1 for made in plans.values()):
+        given = "" if default else f" --config '{plan_line(rows[0]).partition(' ')[2]}'"
+        target = "" if rows[0].arch == "gfx950" else f" --arch {rows[0].arch}"
+        return f"python -m mxfp4lab export --variant {rows[0].variant} {shapes}{given}{target} {name}"
+    return "mxfp4lab.export.export_submission, with the plans of the table below"
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write beside the target and move into place: an interrupted export leaves no half a file."""
+    """Write beside the target and move into place: an interrupted export leaves no half a file.
+
+    Raises:
+        ValueError: the path cannot be written.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -174,3 +347,17 @@ def write_file(path: Path, text: str) -> None:
     except (OSError, ValueError) as error:  # a NUL in the name is a ValueError
         said = getattr(error, "strerror", None) or error
         raise ValueError(f"path={str(path)!r} cannot be written: {said}") from None
+
+
+def check_knobs(knobs: Mapping[str, str]) -> dict[str, str]:
+    """Environment variables as a file sets them.
+
+    Raises:
+        ValueError: a name that is no variable's.
+    """
+    for name, value in knobs.items():
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)) or not re.fullmatch(
+            r'[^"\\\x00-\x1f\x7f]*', str(value)
+        ):
+            raise ValueError(f"knobs: {name}={value!r}; allowed: a variable's name, and printable text without quotes")
+    return dict(knobs)

@@ -1,7 +1,7 @@
 """`%%submission FILE [--shape M,N,K] [--mode MODE] [--check]`: the cell becomes a self-contained submission file.
 
-The cell may use names of earlier cells and of the lab; their source is gathered (`export.gather`), the file is linted
-and imported in a fresh process, and with --check run under the task's protocol. First
+The cell may use names of earlier cells and of the lab; their source is copied (`export.cell`), the file is linted and
+imported in a fresh process, and with --check run under the task's protocol. First
 `%load_ext mxfp4lab.notebook.submission`.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
+import re
 import shlex
 import sys
 import types
@@ -75,14 +76,14 @@ def _submission(line: str, cell: str) -> SubmissionCard:
     from IPython import get_ipython
 
     from mxfp4lab.check import check_submission
-    from mxfp4lab.export.cell import submission_from_cell
+    from mxfp4lab.export.cell import below_magic, submission_from_cell
     from mxfp4lab.export.lint import lint_source
 
     options = _options(line)
     path = REPO_ROOT / options.path  # a relative path starts there, as every folder parameter's; an absolute one stays
     shell = get_ipython()
-    earlier = [_below_magic(text) for text in shell.history_manager.input_hist_raw[1 : shell.execution_count]]
-    text = submission_from_cell(f"\n{cell}", path, earlier, shell.user_ns)
+    earlier = [below_magic(text) for text in shell.history_manager.input_hist_raw[1 : shell.execution_count]]
+    text = submission_from_cell(f"\n{cell}", path, earlier)
     warnings = [str(finding) for finding in lint_source(text) if finding.severity == "warning"]
     if options.check or options.shape:
         report = check_submission(path, options.mode, options.backend, options.shape)
@@ -90,12 +91,6 @@ def _submission(line: str, cell: str) -> SubmissionCard:
         report = check_submission(path, "import", options.backend)
     warnings += _run_here(shell, cell)
     return SubmissionCard(shown_path(path), text, warnings, report)
-
-
-def _below_magic(source: str) -> str:
-    """A cell with its `%%submission` line blanked: its names count, its lines keep their numbers."""
-    first, _, rest = source.partition("\n")
-    return f"\n{rest}" if first.lstrip().startswith("%%submission") else source
 
 
 def _run_here(shell: Any, cell: str) -> list[str]:
@@ -130,8 +125,10 @@ def _options(line: str) -> argparse.Namespace:
     parser.add_argument("--mode", default="test")
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--check", action="store_true")
+    # Up to its .py the line is the path: IPython has put values into it, and a folder's name may hold blanks.
+    bare = re.match(r"([^'\"]*?\.py)(?=\s|$)", line.strip())
     try:
-        words = shlex.split(line)
+        words = [bare[1], *shlex.split(line.strip()[bare.end() :])] if bare else shlex.split(line)
     except ValueError as problem:
         raise ValueError(f"%%submission: {problem}; usage: {USAGE}") from None
     options = parser.parse_args(words)

@@ -16,11 +16,21 @@ from mxfp4lab.plan.launches import (
     build_sliced,
     ceil_div,
 )
-from mxfp4lab.plan.prebuilt import build_quant_shuffle, build_reference
 from mxfp4lab.shapes import Shape, parse_shape
 
 COOPERATIVE_TILES = ((16, 1), (32, 1), (16, 3), (64, 1), (32, 3), (16, 7), (128, 1), (64, 3))
 """(columns, tiles beside each other) worth looking at: 16 to 192 columns a workgroup."""
+
+
+def _with_aiter(name: str) -> Callable[[GemmConfig, Shape, str, str], Plan]:
+    """A builder of `aiter.gemm`, which stands on plans and is imported when one is built."""
+
+    def build(config: GemmConfig, shape: Shape, arch: str, variant: str) -> Plan:
+        from mxfp4lab.aiter import gemm
+
+        return getattr(gemm, name)(config, shape, arch, variant)
+
+    return build
 
 
 @dataclass(frozen=True)
@@ -197,9 +207,9 @@ def _default_hopper(shape: Shape, arch: str) -> GemmConfig:
 
 VARIANTS: dict[str, VariantSpec] = {spec.name: spec for spec in (
     VariantSpec("reference", "the task's: quantize A, shuffle its scales, aiter's prebuilt GEMM",
-                build_reference, _default_prebuilt),
+                _with_aiter("build_reference"), _default_prebuilt),
     VariantSpec("quant_shuffle_asm", "one kernel quantizes A and shuffles its scales, then aiter's prebuilt GEMM",
-                build_quant_shuffle, _default_prebuilt),
+                _with_aiter("build_quant_shuffle"), _default_prebuilt),
     VariantSpec("fused_rowmajor", "A quantized inside the GEMM, B row-major, scales read in place",
                 build_gemm, _default_portable),
     VariantSpec("prequant_rowmajor", "A quantized once by its own kernel, B row-major, scales read in place",

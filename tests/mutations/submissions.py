@@ -52,22 +52,20 @@ def _fault(name: str, about: str, caught_by: str, old: str, new: str) -> Mutatio
     return Mutation(name, about, "", caught_by, judge=lambda: judge(old, new), control=lambda: judge("\n", "\n"))
 
 
-RETURN = "    return run(data, M, N, K, *constants)\n"
-EMPTY = "    c = torch.empty((M, N), dtype=torch.bfloat16, device=a.device)\n"
+RETURN = "    return READY[key](data)\n"
+EMPTY = "        c = torch.empty(c_sizes, dtype=torch.bfloat16, device=device)\n"
 
 SUBMISSION_MUTATIONS: tuple[Mutation, ...] = (
     _fault("first_result_again", "the first result is returned for every later call of the shape", "check", RETURN,
-           "    if (M, N, K) not in RESULTS:\n        RESULTS[M, N, K] = run(data, M, N, K, *constants)\n"
-           "    return RESULTS[M, N, K]\n\n\nRESULTS = {}\n"),
-    _fault("one_output_for_all_calls", "C is a workspace", "check", EMPTY,
-           '    c = workspace("c", (M, N), torch.bfloat16, a.device)\n'),
+           "    if shape not in RESULTS:\n        RESULTS[shape] = READY[key](data)\n    return RESULTS[shape]\n\n\n"
+           "RESULTS = {}\n"),
+    _fault("one_output_for_all_calls", "C is a workspace", "check", EMPTY, "        c = memory[\"c\"]\n"),
     _fault("c_in_fp32", "C of another dtype, which the task itself does not look at", "check", EMPTY,
            EMPTY.replace("bfloat16", "float32")),
-    _fault("c_as_n_by_m", "C transposed", "check", RETURN, "    return run(data, M, N, K, *constants).t()\n"),
-    _fault("reduce_forgotten", "the sum is not launched", "check",
-           "    reduce_tiles[grid](partial, c, M, N, **reduce)\n", ""),
+    _fault("c_as_n_by_m", "C transposed", "check", RETURN, "    return READY[key](data).t()\n"),
+    _fault("reduce_forgotten", "the sum is not launched", "check", "*launches = plan", "*launches = plan[:3]"),
     _fault("workspace_of_half_the_splits", "partial results of one split overwrite what lies behind", "check",
-           '(gemm["SPLIT_K"], M, N), torch.float32', '(1, M, N), torch.float32'),
+           '("partial", (2, 8, 64)', '("partial", (1, 8, 64)'),
     _fault("scales_as_they_lie", "B's packed bytes where its scales belong", "check",
-           "        b_scale_sh,\n        partial,", "        b_q,\n        partial,"),
+           '"b_q", "b_scale_sh", "partial"', '"b_q", "b_q", "partial"'),
 )  # fmt: skip

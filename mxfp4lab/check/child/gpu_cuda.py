@@ -16,6 +16,7 @@ from .gpu_queues import Event, Graph, GraphContext, Queue
 
 NAME = "AMD Instinct MI355X"
 _MODES = ("default", "lite", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune")
+_TORCH_COMPILE = torch.compile
 _NOT_MODELLED = (
     "make_graphed_callables", "caching_allocator_alloc", "memory_snapshot", "memory_summary",
     "change_current_allocator", "CUDAPluggableAllocator", "MemPool", "use_mem_pool",
@@ -223,7 +224,9 @@ def _compile(
     if mode is not None and mode not in _MODES:
         raise RuntimeError(f"Unrecognized mode={mode}, should be one of: {', '.join(_MODES)}")
     if model is None:
-        return lambda function: _compile(function, fullgraph=fullgraph)
+        return lambda function: _compile(function, fullgraph=fullgraph, dynamic=dynamic, disable=disable)
+    if fullgraph and not disable:  # torch's own tracer says what it cannot trace
+        return _TORCH_COMPILE(model, fullgraph=True, dynamic=dynamic, backend="eager")
     return model
 
 

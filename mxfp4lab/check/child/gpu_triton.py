@@ -91,7 +91,7 @@ class Launcher:
         self._launch = self._send
         if any("tensordesc" in str(kind) for kind in signature.values()):  # as pointer, shape and strides
             self._launch = drivers.wrap_handle_tensordesc_impl(
-                self._send, signature, None, lambda argument, _, __: drivers.decompose_descriptor(argument)
+                self._send, signature, [], lambda argument, _, __: drivers.decompose_descriptor(argument)
             )
 
     def __call__(self, gx, gy, gz, queue, function, packed, launch_metadata, enter_hook, exit_hook, *args) -> None:
