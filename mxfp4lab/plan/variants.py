@@ -38,7 +38,7 @@ def default_config(variant: str, shape: Shape | str, arch: str = "gfx950") -> Ge
     Raises:
         ValueError: unknown variant or bad shape.
     """
-    return _MADE_BY[check_variant(variant)][1](parse_shape(shape), arch)
+    return MADE_BY[check_variant(variant)][1](parse_shape(shape), arch)
 
 
 def serves(variant: str, shape: Shape | str, arch: str = "gfx950") -> bool:
@@ -56,7 +56,7 @@ def build_plan(variant: str, config: GemmConfig | None, shape: Shape | str, arch
     Raises:
         ValueError: unknown variant, bad shape, or an invalid config, with every reason.
     """
-    build, default = _MADE_BY[check_variant(variant)]
+    build, default = MADE_BY[check_variant(variant)]
     shape = parse_shape(shape)
     config = default(shape, arch) if config is None else config
     errors = config_errors(config, shape, arch, variant)
@@ -180,9 +180,9 @@ def _default_hopper(shape: Shape, arch: str) -> GemmConfig:
     )  # fmt: skip
 
 
-_Build = Callable[[GemmConfig, Shape, str, str], Plan]
-_Default = Callable[[Shape, str], GemmConfig]
-_MADE_BY: dict[str, tuple[_Build, _Default]] = {
+Build = Callable[[GemmConfig, Shape, str, str], Plan]
+Default = Callable[[Shape, str], GemmConfig]
+MADE_BY: dict[str, tuple[Build, Default]] = {
     "reference": (_with_aiter("build_reference"), _default_prebuilt),
     "quant_shuffle_asm": (_with_aiter("build_quant_shuffle"), _default_prebuilt),
     "fused_rowmajor": (build_gemm, _default_portable),
@@ -194,3 +194,4 @@ _MADE_BY: dict[str, tuple[_Build, _Default]] = {
     "cooperative_preshuffled": (build_cooperative, _default_cooperative),
     "hopper": (build_hopper, _default_hopper),
 }
+"""How each is built, valid or not, and its default config."""
