@@ -32,46 +32,24 @@ def count(*lines: str) -> float:
     return exposed_waits(p, range(len(p)))
 
 
-def test_the_first_round_trip_is_in_every_kernel_and_not_counted():
-    assert count() == 0
-    assert count("load", "wait 0", *WORK) == 0
-
-
-def test_a_loop_that_asks_and_waits_exposes_one_a_trip():
-    trip = ("load", "load", "wait 0", *WORK)
-    assert count(*trip * 5) == pytest.approx(4, abs=0.02)
-
-
-def test_a_loop_that_asks_a_round_trip_ahead_exposes_none():
-    assert count("load", *("load", *WORK, "wait 1") * 5) == pytest.approx(0, abs=0.02)
-
-
-def test_two_loads_in_flight_overlap_their_round_trips():
-    """A trip of half a round trip, asked for one trip ahead: the load is as old as two trips when it is waited for."""
-    assert count("load", *("load", *HALF, "wait 1") * 9, "wait 0") == pytest.approx(0, abs=0.1)
-
-
-def test_a_copy_at_the_end_of_the_trip_undoes_the_pipeline():
-    """The next tile is asked for first, but its registers are copied, and so waited for, before the trip ends."""
-    assert count("load", "wait 0", *("load", *HALF, "wait 0") * 8) == pytest.approx(0.5 * 8, abs=0.1)
-
-
-def test_waits_for_loads_issued_together_are_one_round_trip():
-    trip = ("load", "load", "load", "load", "wait 3", "wait 2", "wait 1", "wait 0", *WORK)
-    assert count(*trip * 3) == pytest.approx(2, abs=0.03)
-
-
-def test_dependent_loads_are_two():
-    assert count("load", "wait 0", "valu", "load", "wait 0") == pytest.approx(1, abs=0.02)
-
-
-@pytest.mark.parametrize("other", ["store", "spill"])
-def test_a_wait_for_something_else_alone_is_none(other):
-    assert count("load", "wait 0", *(other, "wait 0") * 4) == 0
-
-
-def test_other_counters_do_not_matter():
-    assert count(*("load", "lgkm", *WORK, "wait 0") * 4) == 0
+@pytest.mark.parametrize(
+    ("lines", "trips"),
+    [
+        ((), 0),
+        (("load", "wait 0", *WORK), 0),  # the first round trip is in every kernel and not counted
+        (("load", "load", "wait 0", *WORK) * 5, 4),  # a loop that asks and waits
+        (("load", *("load", *WORK, "wait 1") * 5), 0),  # one that asks a round trip ahead
+        (("load", *("load", *HALF, "wait 1") * 9, "wait 0"), 0),  # half a round trip of work, a load two trips old
+        (("load", "wait 0", *("load", *HALF, "wait 0") * 8), 4),  # a copy at the trip's end undoes the pipeline
+        (("load", "load", "load", "load", "wait 3", "wait 2", "wait 1", "wait 0", *WORK) * 3, 2),  # issued together
+        (("load", "wait 0", "valu", "load", "wait 0"), 1),  # one depends on the other
+        (("load", "wait 0", *("store", "wait 0") * 4), 0),
+        (("load", "wait 0", *("spill", "wait 0") * 4), 0),
+        (("load", "lgkm", *WORK, "wait 0") * 4, 0),
+    ],
+)
+def test_round_trips_that_a_wave_waits_out(lines, trips):
+    assert count(*lines) == pytest.approx(trips, abs=0.1)
 
 
 def test_the_order_of_execution_counts_not_the_order_of_the_text():
