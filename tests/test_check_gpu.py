@@ -28,7 +28,7 @@ FORMS = {  # what a form in gpu_forms.py ends with: "True", or a part of what is
     "side_queue_not_joined": "Refused: the default queue touches what side queue",
     "side_queue_joined": "True",
     "side_queue_before_its_input": "Refused: side queue",
-    "late_copy_read_at_once": "Refused: the host touches what the default queue writes",
+    "late_copy_read_at_once": "nan",
     "late_copy_awaited": "True",
     "graph_replays_what_it_captured": "True",
     "graph_does_not_run_at_capture": "True",

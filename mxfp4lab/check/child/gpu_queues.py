@@ -2,20 +2,22 @@
 
 Work runs at once here, in the order in which it is given. On a GPU only work of one queue keeps that order; work of
 two queues, and the host's own, does so where somebody waited. So every piece of work gets a number on its queue, every
-block of memory remembers who touched it last, and touching it without having waited is refused.
+block of memory remembers who wrote it last, and touching it without having waited is refused. What arrives on the host
+late on a GPU arrives late here too: a copy into pinned memory is done when the host waits for it.
 """
 
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable, Iterable
+
+import torch
 
 from .gpu_memory import Block, Heap
 from .link import Link
 
 HOST = -1  # the host, among queues
-_RACE = "on a GPU the order is open (stricter than the task, where it may go well)"
+DEVICE = torch.device("cuda", 0)
 
 
 class Order:
@@ -33,12 +35,10 @@ class Order:
         self._link, self._heap = link, heap
         self._issued: dict[int, int] = {0: 0}
         self._known: dict[int, dict[int, int]] = {HOST: {}, 0: {}}
+        self._late: list[tuple[int, int, Callable[[], object]]] = []  # (queue, number, copy to the host)
         self._here = threading.local()
-        self._polled: weakref.WeakKeyDictionary[object, dict[int, int]] = weakref.WeakKeyDictionary()
         self.capturing: Graph | None = None
         heap.queue = lambda: self.current
-
-    # queues -------------------------------------------------------------------------------------------------------
 
     def new_queue(self) -> int:
         number = len(self._issued)
@@ -67,9 +67,20 @@ class Order:
         known = self._known[waiting]
         for queue, number in for_what.items():
             known[queue] = max(known.get(queue, 0), number)
+        if waiting == HOST:
+            late, self._late = self._late, []
+            for queue, number, copy in late:
+                if self.is_done({queue: number}):
+                    copy()
+                else:
+                    self._late.append((queue, number, copy))
 
     def synchronize(self, queue: int | None = None) -> None:
-        """The host waits for one queue, or for all of them."""
+        """The host waits for one queue, or for all of them.
+
+        Raises:
+            RuntimeError: while a graph is captured, as the runtime.
+        """
         self.refuse_in_capture()
         for one in list(self._issued) if queue is None else [queue]:
             self.wait(HOST, self.seen(one))
@@ -78,65 +89,40 @@ class Order:
         """Has the host waited for that work?"""
         return all(self._known[HOST].get(queue, 0) >= number for queue, number in work.items())
 
-    def poll(self, asker: object, work: dict[int, int]) -> bool:
-        """Is it done? Not the first time that somebody asks about new work, then yes: a loop that polls ends."""
-        if not self.is_done(work) and self._polled.get(asker) != work:
-            self._polled[asker] = work
-            return False
+    def poll(self, work: dict[int, int]) -> bool:
+        """Is it done? What is not is so the next time that somebody asks: a loop that polls ends."""
+        done = self.is_done(work)
         self.wait(HOST, work)
-        return True
+        return done
 
     def refuse_in_capture(self) -> None:
         """Raise what the runtime raises when the host waits while a graph is captured."""
         if self.capturing is not None:
             raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
 
-    # work ---------------------------------------------------------------------------------------------------------
-
-    def work(self, reads: Iterable[Block], writes: Iterable[Block]) -> None:
-        """Number a piece of work on the current queue and look whether it is in order with what it touches."""
-        queue = self.current
-        self._issued[queue] += 1
-        number = self._issued[queue]
-        for block in reads:
-            self._after_writer(block, queue)
-            block.readers[queue] = number
-        for block in writes:
-            self._after_writer(block, queue)
-            self._after_readers(block, queue)
-            block.writer, block.readers = (queue, number), {}
+    def work(self, touched: Iterable[Block], written: Iterable[Block]) -> None:
+        """Number a piece of work on the current queue and look whether it comes after who wrote what it touches."""
+        self._issued[self.current] += 1
+        for block in touched:
+            if block.writer is not None and not self._has_waited(*block.writer):
+                self._link.refuse(
+                    f"{_name(self.current)} touches what {_name(block.writer[0])} writes, and has not waited for it: "
+                    "on a GPU the order is open (stricter than the task, where it may go well)"
+                )
+        self.wrote(written)
 
     def wrote(self, blocks: Iterable[Block]) -> None:
-        """The work that was numbered last turned out to have written these."""
-        queue = self.current
+        """The work that was numbered last writes these."""
         for block in blocks:
-            self._after_readers(block, queue)
-            block.writer, block.readers = (queue, self._issued[queue]), {}
+            block.writer = (self.current, self._issued[self.current])
 
-    def host_touches(self, block: Block, writes: bool) -> None:
-        """The host reads or writes pinned memory."""
-        self._after_writer(block, HOST)
-        if writes:
-            self._after_readers(block, HOST)
+    def _has_waited(self, other: int, number: int) -> bool:
+        known = max(self._known[who].get(other, 0) for who in (self.current, HOST))
+        return self.current == other or known >= number
 
-    def _after_writer(self, block: Block, queue: int) -> None:
-        if block.writer is not None and not self._has_waited(queue, *block.writer):
-            self._link.refuse(
-                f"{_name(queue)} touches what {_name(block.writer[0])} writes, and has not waited for it: {_RACE}"
-            )
-
-    def _after_readers(self, block: Block, queue: int) -> None:
-        for reader, number in block.readers.items():
-            if not self._has_waited(queue, reader, number):
-                self._link.refuse(
-                    f"{_name(queue)} writes what {_name(reader)} reads, and has not waited for it: {_RACE}"
-                )
-
-    def _has_waited(self, queue: int, other: int, number: int) -> bool:
-        if queue == other:
-            return True
-        known = self._known[queue].get(other, 0)
-        return max(known, self._known[HOST].get(other, 0)) >= number
+    def later(self, copy: Callable[[], object]) -> None:
+        """A copy to the host that is the last work of the current queue: the host sees it once it has waited."""
+        self._late.append((self.current, self._issued[self.current], copy))
 
     def saved(self, blocks: Iterable[Block]) -> None:
         """Before work that a graph captures writes blocks: what they hold comes back when the capture ends."""
@@ -149,9 +135,16 @@ class Order:
         if self.capturing is not None:
             self.capturing.steps.append((work, kept))
 
+    def end_capture(self) -> None:
+        """Nothing that was captured has run yet: the memory gets its bytes back."""
+        graph, self.capturing = self.capturing, None
+        for block, content in graph.before.values():
+            self._heap.bytes_of(block).copy_(content)
+        graph.before = {}
+
 
 def _name(queue: int) -> str:
-    return {HOST: "the host", 0: "the default queue"}.get(queue, f"side queue {queue}")
+    return "the default queue" if queue == 0 else f"side queue {queue}"
 
 
 class Graph:
@@ -162,34 +155,20 @@ class Graph:
     def __init__(self, keep_graph: bool = False) -> None:
         self.steps: list[tuple[Callable[[], object], object]] = []
         self.before: dict[int, tuple] = {}
-        self._whole = False
 
     def capture_begin(self, pool: object = None, capture_error_mode: str = "global") -> None:
         self.order.refuse_in_capture()
-        self.steps, self._whole = [], False
-        self.order.capturing = self
+        self.steps, self.order.capturing = [], self
 
     def capture_end(self) -> None:
-        self.order.capturing = None
-        self._whole = True
-        for block, content in self.before.values():  # nothing has run yet
-            self.order._heap.bytes_of(block).copy_(content)
-        self.before = {}
+        self.order.end_capture()
 
     def replay(self) -> None:
-        if not self._whole:
-            raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
         for work, _ in self.steps:
             work()
 
     def reset(self) -> None:
-        self.steps, self._whole = [], False
-
-    def pool(self) -> tuple[int, int]:
-        return (0, 1)
-
-    def instantiate(self) -> None:
-        """It is ready once it is captured."""
+        self.steps = []
 
 
 class GraphContext:
@@ -216,29 +195,16 @@ class Queue:
     """`torch.cuda.Stream`."""
 
     order: Order
+    device, device_index, device_type, priority = DEVICE, 0, 1, 0
 
-    def __init__(self, device: object = None, priority: int = 0, number: int | None = None, **_: object) -> None:
-        self.number = self.order.new_queue() if number is None else number
-        self.priority = priority
-        self.device_index, self.device_type = 0, 1
-
-    @property
-    def device(self):
-        import torch
-
-        return torch.device("cuda", 0)
-
-    @property
-    def cuda_stream(self) -> int:
-        return self.number
-
-    stream_id = native_handle = cuda_stream
+    def __init__(self, device: object = None, priority: int = 0, stream_id: int | None = None, **_: object) -> None:
+        self.number = self.cuda_stream = self.stream_id = self.order.new_queue() if stream_id is None else stream_id
 
     def synchronize(self) -> None:
         self.order.synchronize(self.number)
 
     def query(self) -> bool:
-        return self.order.poll(self, self.order.seen(self.number))
+        return self.order.poll(self.order.seen(self.number))
 
     def wait_event(self, event: Event) -> None:
         event.wait(self)
@@ -271,9 +237,7 @@ class Event:
 
     order: Order
 
-    def __init__(
-        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: object
-    ) -> None:
+    def __init__(self, enable_timing: bool = False, **_: object) -> None:
         self.enable_timing = enable_timing
         self._work: dict[int, int] | None = None
 
@@ -288,7 +252,7 @@ class Event:
         self.order.wait(HOST, self._work or {})
 
     def query(self) -> bool:
-        return self._work is None or self.order.poll(self, self._work)
+        return self._work is None or self.order.poll(self._work)
 
     def elapsed_time(self, end_event: Event) -> float:
         """One millisecond, once both events are done.

@@ -20,7 +20,8 @@ from triton.runtime import Autotuner
 from triton.runtime import driver as runtime_driver
 
 from .gpu_memory import Block
-from .gpu_torch import DEVICE, Backend
+from .gpu_queues import DEVICE
+from .gpu_torch import Backend
 
 LDS_BYTES = 163840  # CDNA4: 160 KiB per compute unit
 MAX_THREADS = 1024
