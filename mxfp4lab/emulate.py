@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -18,7 +19,6 @@ from mxfp4lab.gfx950 import (
     Pointer,
     RunResult,
     compile_plan,
-    exposed_waits,
     launch,
 )
 from mxfp4lab.records import Counts, LaunchCounts
@@ -150,28 +150,28 @@ def count_plan(plan: Any) -> Counts:
 def bank_conflicts(plan: Any) -> list[tuple[str, int, int]]:
     """LDS passes of one workgroup of every launch, on zeros: (kernel, passes, passes without bank conflicts).
 
-    A pass delivers one dword from each of the 64 banks (`machine.counts.bank_passes` says what is assumed).
+    A pass delivers one dword from each of the 64 banks (`machine.counts` says what is assumed).
     """
-    found = [(entry.name, run.counts) for entry, _, run, *_ in _one_workgroup_each(_compiled(plan), count=True)]
+    found = [(entry.name, result.counts) for entry, _, result, _ in _one_workgroup_each(_compiled(plan), count=True)]
     return [(name, *(c.total("lds", what=what) for what in ("lds_cycles", "lds_ideal"))) for name, c in found]
 
 
-def _one_workgroup_each(compiled: CompiledPlan, **modes: Any) -> Iterator[tuple[Any, Any, RunResult, _Segments, list]]:
-    """Run workgroup 0 of every launch on zeros: (launch, kernel, result, segments touched, blocks of wave 0)."""
+def _one_workgroup_each(compiled: CompiledPlan, **modes: Any) -> Iterator[tuple[Any, Any, RunResult, _Segments]]:
+    """Run workgroup 0 of every launch on zeros: (launch, kernel, result, segments touched)."""
     memory = Memory()
     for spec in compiled.plan.buffers:
         memory.add(spec.name, np.zeros(-(-max(spec.nbytes, 1) // 16) * 16, np.uint8))
     for entry, kernel in zip(compiled.plan.launches, compiled.kernels, strict=True):
         if getattr(entry, "peer_stride", 0):
             _launch(entry, kernel, memory, workgroups=range(0, entry.grid[0], entry.peer_stride))
-        segments, trace = _Segments(), []
+        segments = _Segments()
         memory.observer.hooks.append(segments)
-        result = _launch(entry, kernel, memory, workgroups=[0], trace=trace, **modes)
+        result = _launch(entry, kernel, memory, workgroups=[0], **modes)
         memory.observer.hooks.remove(segments)
-        yield entry, kernel, result, segments, trace
+        yield entry, kernel, result, segments
 
 
-def _launch_counts(entry: Any, kernel: Any, result: RunResult, segments: _Segments, trace: list) -> LaunchCounts:
+def _launch_counts(entry: Any, kernel: Any, result: RunResult, segments: _Segments) -> LaunchCounts:
     """`valu_per_wave` holds scaled conversions too (they issue on the same unit); `scalar_per_wave` is scalar ALU,
     scalar loads and branches, without waits and no-ops. `load_bytes_per_workgroup` counts every 64-byte segment that
     the workgroup touches once, however many of its waves read it.
@@ -184,24 +184,18 @@ def _launch_counts(entry: Any, kernel: Any, result: RunResult, segments: _Segmen
     def of_size(size: str) -> float:
         return sum(n for at, n in result.executed.items() if size in kernel.program[at].mnemonic) / waves
 
-    x, y, z = entry.grid
     resources = asdict(kernel.resources)
     del resources["spilled_sgprs"]
     return LaunchCounts(
         name=entry.name,
-        workgroups=x * y * z,
+        workgroups=math.prod(entry.grid),
         waves_per_workgroup=waves,
         valu_per_wave=per_wave("valu", "convert"),
-        mfma_per_wave=per_wave("mfma"),
         mfma16_per_wave=of_size("16x16x128"),
         mfma32_per_wave=of_size("32x32x64"),
-        convert_per_wave=per_wave("convert"),
-        vmem_per_wave=per_wave("vmem"),
-        lds_per_wave=per_wave("lds"),
-        scratch_per_wave=per_wave("scratch"),
         scalar_per_wave=per_wave("salu", "smem", "branch"),
         barriers_per_wave=per_wave("barrier"),
-        exposed_waits_per_wave=exposed_waits(kernel.program, (at for block in trace for at in range(*block))),
+        **{f"{name}_per_wave": per_wave(name) for name in ("mfma", "convert", "vmem", "lds", "scratch")},
         load_bytes_per_workgroup=segments.bytes("load"),
         store_bytes_per_workgroup=segments.bytes("store"),
         **resources,

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 
 from mxfp4lab.formats import BLOCK, E8M0_BIAS, quantize_mxfp4
-from mxfp4lab.kernels.convert import quantize_tile
+from mxfp4lab.kernels.convert import QUANTIZERS
 
 Answer = tuple[np.ndarray, np.ndarray]
 Answerer = Callable[[torch.Tensor], Answer]
@@ -60,11 +60,11 @@ def torchao_answerer() -> Answerer:
 
 
 @triton.jit
-def quantize_blocks(x_ptr, packed_ptr, scale_ptr, CONVERT: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr):
+def quantize_blocks(x_ptr, packed_ptr, scale_ptr, QUANTIZE: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr):
     """One program: ROWS blocks of 32, each of WORDS elements of x's type (32 values, or 16 pairs of bf16)."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     x = tl.load(x_ptr + row[:, None] * WORDS + tl.arange(0, WORDS)[None, :])
-    packed, scale = quantize_tile(x, CONVERT, ROWS, 32)
+    packed, scale = QUANTIZE(x, ROWS, 32)
     tl.store(packed_ptr + row[:, None] * 16 + tl.arange(0, 16)[None, :], packed)
     tl.store(scale_ptr + row[:, None] + tl.arange(0, 1)[None, :], scale)
 
@@ -87,7 +87,7 @@ def kernel_answerer(convert: str, *, gpu: bool = False) -> Answerer:
         blocks[: x.shape[0]] = x
         values = [blocks.view(torch.int32) if pairs else blocks, torch.zeros((64 * programs, 16), dtype=torch.uint8)]
         values.append(torch.zeros(64 * programs, dtype=torch.uint8))
-        constants = {"CONVERT": convert, "ROWS": 64, "WORDS": values[0].shape[1]}
+        constants = {"QUANTIZE": QUANTIZERS[convert], "ROWS": 64, "WORDS": values[0].shape[1]}
         if gpu:
             values = [value.cuda() for value in values]
             quantize_blocks[(programs,)](*values, **constants)

@@ -34,7 +34,7 @@ from mxfp4lab.export import export_submission, lint_source, read_picks
 from mxfp4lab.formats import decode_e2m1, decode_e8m0, dequantize_mxfp4, pack_fp4, quantize_mxfp4
 from mxfp4lab.gfx950 import compile_kernel, compile_plan, load_code_object, parse_amdgcn, run
 from mxfp4lab.gfx950.toolchain import cache as compile_cache
-from mxfp4lab.kernels import quantize
+from mxfp4lab.kernels import convert, quantize
 from mxfp4lab.layouts import e8m0_offset, e8m0_position, e8m0_shuffle, e8m0_unshuffle, shuffle_weight, weight_offset
 from mxfp4lab.plan import build_plan
 from mxfp4lab.records import Counts, Trial, TrialLog, read_all_trials, read_trials, write_run_json
@@ -90,7 +90,8 @@ def exported(picks: Any, **options: Any) -> str:
 def quantizer(options: dict[str, Any], arch: str = "gfx950") -> Any:
     signature = {"a_ptr": "*bf16", "a_q_ptr": "*u8", "a_scale_ptr": "*u8", "M": "i32", "K": "i32"}
     constants = {
-        "CONVERT": "sw_bits",
+        "QUANTIZE": convert.quantize_sw_bits,
+        "A_PACK": 1,
         "BLOCK_M": 16,
         "BLOCK_K": 256,
         "MASK_M": True,

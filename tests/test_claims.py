@@ -55,12 +55,12 @@ def test_requests_that_cannot_be_met_are_one_line(wheel):
 TREE_KERNEL = """
 import triton
 import triton.language as tl
-from mxfp4lab.kernels.convert import quantize_tile
+from mxfp4lab.kernels.convert import quantize_sw_aiter
 
 
 @triton.jit
 def _mxfp4_quant_op(x, BLOCK_SIZE_N, BLOCK_SIZE_M, MXFP4_QUANT_BLOCK_SIZE):
-    return quantize_tile(x, "sw_aiter", BLOCK_SIZE_M, BLOCK_SIZE_N)
+    return quantize_sw_aiter(x, BLOCK_SIZE_M, BLOCK_SIZE_N)
 
 
 @triton.jit

@@ -134,8 +134,6 @@ def test_a_part_is_read_once_on_an_xcd_and_the_wait_is_counted():
     part = 16 * constants["PART_K"] * 2
     assert packed + part <= mine.load_bytes_per_workgroup <= packed + part + 1024
     assert mine.load_bytes_per_workgroup < 0.6 * other.load_bytes_per_workgroup
-    # the flags, and the packed A behind them: two round trips that nothing covers
-    assert 1.5 < mine.exposed_waits_per_wave <= 2.1
     assert predict_counts(counts).terms["workgroups that wait"] > 1.0
 
 

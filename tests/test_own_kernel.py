@@ -19,7 +19,7 @@ from toolchain_kernels import copy_doubled, double
 from mxfp4lab.emulate import count_plan, emulate_plan
 from mxfp4lab.gfx950 import CompileError, compile_plan
 from mxfp4lab.gfx950.toolchain import compile as compiling
-from mxfp4lab.gfx950.toolchain import diagnostics
+from mxfp4lab.gfx950.toolchain.errors import captured_stderr
 from mxfp4lab.model import predict
 from mxfp4lab.notebook.isa_view import isa_view
 from mxfp4lab.notebook.submission import SubmissionRefused, submission
@@ -146,7 +146,7 @@ def test_a_typed_kernel_is_compiled_in_a_fork_and_its_code_is_the_files(monkeypa
 def test_a_compiler_that_dies_or_hangs_on_a_typed_kernel_costs_an_error(monkeypatch):
     def die(job):
         faulthandler.disable()  # pytest's would print the stacks of a death that is meant
-        with diagnostics.captured_stderr():
+        with captured_stderr():
             os.write(2, b"LLVM ERROR: Cannot select\nStack dump:\n")
             os.abort()
 

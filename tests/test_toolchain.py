@@ -10,7 +10,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import create_function_from_signature
 
-from mxfp4lab.gfx950 import CompileError, compile_job, compile_kernel, make_job, occupancy
+from mxfp4lab.gfx950 import CompileError, compile_job, compile_kernel, make_job, occupancy, run, triton_source
 from mxfp4lab.gfx950.toolchain.specialize import Pointer, specialize
 
 TARGETS = {"gfx950": GPUTarget("hip", "gfx950", 64), "sm_90": GPUTarget("cuda", 90, 32)}
@@ -47,67 +47,58 @@ def jit_view(fn, arch, arguments):
 
 def as_pointers(arguments):
     names = {torch.uint8: "u8", torch.bfloat16: "bf16", torch.float32: "fp32"}
-    return {
-        name: Pointer(names[value.dtype], aligned=value.data_ptr() % 16 == 0) if torch.is_tensor(value) else value
-        for name, value in arguments.items()
-    }
+
+    def pointer(value):
+        if isinstance(value, tuple):
+            return tuple(map(pointer, value))
+        return Pointer(names[value.dtype], aligned=value.data_ptr() % 16 == 0) if torch.is_tensor(value) else value
+
+    return {name: pointer(value) for name, value in arguments.items()}
 
 
 BYTES = torch.zeros(256, dtype=torch.uint8)
 HALVES = torch.zeros(256, dtype=torch.bfloat16)
 
 
+def same_as_the_jit(fn, arch, arguments):
+    """Our specialisation of the arguments is the binder's, in the form that Triton's source takes."""
+    signature, constants, attributes, _ = jit_view(fn, arch, arguments)
+    job = make_job(fn, specialize(fn, as_pointers(arguments), arch), {}, arch)
+    ours = triton_source(job)
+    assert (ours.signature, ours.constants) == (signature, constants)
+    assert ours.attrs == {path: value for path, value in attributes.items() if value}
+    return job
+
+
 @pytest.mark.parametrize("arch", TARGETS)
-@pytest.mark.parametrize(
-    "n, m, f, flag, h, w",
-    [
-        (1, 1, 0.5, True, 1.0, 16),
-        (32, 2**31 - 16, 1.0, False, 1, -32),
-        (0, -16, 2.0, True, 3, 1),
-        (17, 5, 0.0, False, 2.5, 7),
-        (2**31, 16, 0.5, True, 1.0, 1),
-        (-(2**31), 8, 0.5, True, 1.0, 2),
-        (2**63, 8, 0.5, True, 1.0, 2),
-        (-(2**31) - 1, 8, 0.5, True, 1.0, 2),
-    ],
-)
+@pytest.mark.parametrize("n, m, f, flag, h, w", [
+    (1, 1, 0.5, True, 1.0, 16), (32, 2**31 - 16, 1.0, False, 1, -32), (0, -16, 2.0, True, 3, 1),
+    (17, 5, 0.0, False, 2.5, 7), (2**31, 16, 0.5, True, 1.0, 1), (-(2**31), 8, 0.5, True, 1.0, 2),
+    (2**63, 8, 0.5, True, 1.0, 2), (-(2**31) - 1, 8, 0.5, True, 1.0, 2),
+])  # fmt: skip
 @pytest.mark.parametrize("tensor", [BYTES, BYTES[3:]])
 def test_arguments_are_specialised_as_the_jit_does(arch, n, m, f, flag, h, w, tensor):
-    arguments = {
-        "a": tensor,
-        "b": HALVES,
-        "n": n,
-        "m": m,
-        "f": f,
-        "flag": flag,
-        "nothing": None,
-        "h": h,
-        "w": w,
-        "q": HALVES,
+    same_as_the_jit(kernels.every_kind, arch, {
+        "a": tensor, "b": HALVES, "n": n, "m": m, "f": f, "flag": flag, "nothing": None, "h": h, "w": w, "q": HALVES,
         "BLOCK": 32,
-    }
-    signature, constants, attributes, _ = jit_view(kernels.every_kind, arch, arguments)
-    ours = specialize(kernels.every_kind, as_pointers(arguments), arch)
-    names = list(arguments)
-    assert ours.signature == signature
-    assert ours.constants == {names[path[0]]: value for path, value in constants.items()}
-    from mxfp4lab.gfx950 import source_attributes
-
-    theirs = {path: value for path, value in attributes.items() if value}
-    assert source_attributes(kernels.every_kind, ours.attributes) == theirs
+    })  # fmt: skip
 
 
 @pytest.mark.parametrize("n, k", [(1, 1), (16, 16), (3, 48)])
 def test_do_not_specialize_is_respected(n, k):
-    arguments = {"a": BYTES, "b": BYTES, "n": n, "k": k, "BLOCK": 32}
-    signature, _, attributes, _ = jit_view(kernels.half_specialized, "gfx950", arguments)
-    ours = specialize(kernels.half_specialized, as_pointers(arguments), "gfx950")
-    assert ours.signature == signature
-    names = list(arguments)
-    assert {names[path[0]]: value for path, value in attributes.items() if value} == {
-        name: [{"D": ["tt.divisibility", 16], "S": ["tt.pointer_range", 32]}[flag] for flag in flags]
-        for name, flags in ours.attributes.items()
-    }
+    same_as_the_jit(kernels.half_specialized, "gfx950", {"a": BYTES, "b": BYTES, "n": n, "k": k, "BLOCK": 32})
+
+
+@pytest.mark.parametrize("n", [1, 64, 7])
+def test_a_tuple_is_specialised_entry_by_entry_and_launched_flat(n):
+    x, y = torch.arange(64, dtype=torch.float32), torch.zeros(64)
+    job = same_as_the_jit(kernels.add_to_many, "gfx950", {"inputs": (x, (y, n)), "BLOCK": 64})
+    assert [name for name, _ in job.specialization.runtime_signature()] == ["inputs[0]", "inputs[1][0]"] + (
+        ["inputs[1][1]"] * (n != 1))  # fmt: skip
+    typed = compile_kernel(kernels.add_to_many, {"inputs": ("*fp32", ("*fp32", "i32"))}, {"BLOCK": 64})
+    assert [name for name, _ in typed.signature] == ["inputs[0]", "inputs[1][0]", "inputs[1][1]"]
+    run(typed, (1,), (x, (y, n)))
+    assert y.equal(x + n)
 
 
 @pytest.mark.parametrize("k", [1024, 1])
@@ -117,11 +108,8 @@ def test_offline_code_is_the_code_of_the_jit(k, no_driver, tmp_path, monkeypatch
     source = jit_view(kernels.scaled_dot, "gfx950", arguments)[3]
     options = {"num_warps": 4, "matrix_instr_nonkdim": 16}
     on_box = triton.compile(source, target=TARGETS["gfx950"], options=options)
-    ours = compile_job(
-        make_job(
-            kernels.scaled_dot, specialize(kernels.scaled_dot, as_pointers(arguments), "gfx950"), options, "gfx950"
-        )
-    )
+    chosen = specialize(kernels.scaled_dot, as_pointers(arguments), "gfx950")
+    ours = compile_job(make_job(kernels.scaled_dot, chosen, options, "gfx950"))
     assert ours.asm == on_box.asm["amdgcn"]
     assert ours.binary == on_box.asm["hsaco"]
     assert [name for name, _ in ours.signature] == ["a", "b", "scale", "c"] + ["k"] * (k != 1)
@@ -166,26 +154,12 @@ def test_spills_are_seen(options, spills):
     assert (compiled.mix.get("scratch", 0) > 0) is spills
 
 
-@pytest.mark.parametrize(
-    "vgprs, agprs, sgprs, lds, waves, expected",
-    [
-        (64, 0, 20, 0, 4, 8),
-        (65, 0, 20, 0, 4, 7),
-        (128, 0, 20, 0, 4, 4),
-        (129, 0, 20, 0, 4, 3),
-        (256, 256, 20, 0, 4, 1),
-        (32, 32, 20, 0, 4, 8),
-        (61, 4, 20, 0, 4, 7),
-        (64, 0, 96, 0, 4, 7),
-        (64, 0, 20, 163840, 4, 1),
-        (64, 0, 20, 163841, 4, 0),
-        (64, 0, 20, 81920, 4, 2),
-        (64, 0, 20, 40960, 4, 4),
-        (64, 0, 20, 40960, 1, 1),
-        (168, 0, 20, 0, 8, 2),
-        (1, 0, 1, 0, 1, 8),
-    ],
-)
+@pytest.mark.parametrize("vgprs, agprs, sgprs, lds, waves, expected", [
+    (64, 0, 20, 0, 4, 8), (65, 0, 20, 0, 4, 7), (128, 0, 20, 0, 4, 4), (129, 0, 20, 0, 4, 3), (256, 256, 20, 0, 4, 1),
+    (32, 32, 20, 0, 4, 8), (61, 4, 20, 0, 4, 7), (64, 0, 96, 0, 4, 7), (64, 0, 20, 163840, 4, 1),
+    (64, 0, 20, 163841, 4, 0), (64, 0, 20, 81920, 4, 2), (64, 0, 20, 40960, 4, 4), (64, 0, 20, 40960, 1, 1),
+    (168, 0, 20, 0, 8, 2), (1, 0, 1, 0, 1, 8),
+])  # fmt: skip
 def test_occupancy(vgprs, agprs, sgprs, lds, waves, expected):
     assert occupancy(vgprs, agprs, sgprs, lds, waves) == expected
 
@@ -207,21 +181,16 @@ def test_the_source_line_behind_an_instruction():
 
 def test_knobs_are_part_of_the_key_and_do_not_leak(monkeypatch):
     monkeypatch.delenv("AMDGCN_USE_BUFFER_OPS", raising=False)
-    request = {
-        "jit_fn": kernels.copy_doubled,
-        "signature": {"x": "*fp32", "y": "*fp32", "n": "i32"},
-        "constants": {"BLOCK": 256},
-    }
-    default = compile_kernel(**request)
-    without = compile_kernel(**request, knobs={"AMDGCN_USE_BUFFER_OPS": "0"})
+    default = compile_kernel(**COPY)
+    without = compile_kernel(**COPY, knobs={"AMDGCN_USE_BUFFER_OPS": "0"})
     assert "buffer_load" in default.asm and "buffer_load" not in without.asm
     assert without.knobs["AMDGCN_USE_BUFFER_OPS"] == "0" and not without.from_cache
-    assert compile_kernel(**request).from_cache and "AMDGCN_USE_BUFFER_OPS" not in default.knobs
+    assert compile_kernel(**COPY).from_cache and "AMDGCN_USE_BUFFER_OPS" not in default.knobs
     assert default.kernel_hash != without.kernel_hash or default.knobs != without.knobs
     monkeypatch.setenv("AMDGCN_USE_BUFFER_OPS", "0")
-    assert compile_kernel(**request).asm == without.asm
+    assert compile_kernel(**COPY).asm == without.asm
     with pytest.raises(ValueError, match="AMDGCN_USE_BUFFER_OP'"):
-        compile_kernel(**request, knobs={"AMDGCN_USE_BUFFER_OP": "0"})
+        compile_kernel(**COPY, knobs={"AMDGCN_USE_BUFFER_OP": "0"})
 
 
 def test_sm_90_compiles_and_names_its_registers(no_driver):
@@ -234,100 +203,35 @@ def test_sm_90_compiles_and_names_its_registers(no_driver):
         compiled.program  # noqa: B018
 
 
-@pytest.mark.parametrize(
-    "request_, kind, words",
-    [
-        (
-            {"jit_fn": kernels.wrong_name, "signature": {"x": "*i32"}, "constants": {"BLOCK": 64}},
-            "source",
-            ["wrong_name", "not_defined"],
-        ),
-        (
-            {"jit_fn": kernels.wrong_shapes, "signature": {"x": "*i32"}, "constants": {"BLOCK": 64}},
-            "source",
-            ["tl.store", "64", "128"],
-        ),
-        (
-            {"jit_fn": kernels.copy_doubled, "signature": {"x": "*fp32", "y": "*fp32"}, "constants": {"BLOCK": 64}},
-            "request",
-            ["'n'"],
-        ),
-        (
-            {"jit_fn": kernels.copy_doubled, "signature": {"x": "*fp32", "y": "*fp32", "n": "i32"}},
-            "request",
-            ["'BLOCK'"],
-        ),
-        (
-            {
-                "jit_fn": kernels.copy_doubled,
-                "signature": {"x": "*fp32", "y": "*fp32", "n": "i32", "z": "i32"},
-                "constants": {"BLOCK": 64},
-            },
-            "request",
-            ["'z'"],
-        ),
-        (
-            {
-                "jit_fn": kernels.copy_doubled,
-                "signature": {"x": "*fp32", "y": "*fp32", "n": "i32"},
-                "constants": {"BLOCK": 64},
-                "options": {"num_warp": 4},
-            },
-            "request",
-            ["num_warp", "num_warps"],
-        ),
-        (
-            {
-                "jit_fn": kernels.copy_doubled,
-                "signature": {"x": "*fp32", "y": "*fp32", "n": "i32"},
-                "constants": {"BLOCK": 64},
-                "arch": "mi355x",
-            },
-            "request",
-            ["mi355x", "gfx950"],
-        ),
-        ({"jit_fn": len, "signature": {}}, "request", ["triton.jit"]),
-        (
-            {
-                "jit_fn": kernels.copy_doubled,
-                "signature": {"x": "*fp32", "y": "*fp32", "n": "i32"},
-                "constants": {"BLOCK": 64},
-                "options": {"num_warps": 32},
-            },
-            "request",
-            ["num_warps=32", "copy_doubled", "2048 threads", "at most 16"],
-        ),
-        (
-            {
-                "jit_fn": kernels.accumulate_dot,
-                "signature": {"a": "*bf16", "b": "*bf16", "c": "*fp32"},
-                "constants": {"BM": 256, "BN": 256, "BK": 128},
-                "options": {"num_stages": 3},
-            },
-            "lds",
-            ["B of LDS", "163840"],
-        ),
-        (
-            {
-                "jit_fn": kernels.convert_pair,
-                "signature": {"x": "*fp32", "y": "*i32"},
-                "arch": "gfx942",
-                "constants": {"BLOCK": 256, "ASM": "v_cvt_scalef32_pk_fp4_f32 $0, $1, $1, 1.0"},
-            },
-            "assemble",
-            ["gfx942", "v_cvt_scalef32_pk_fp4_f32", "software"],
-        ),
-        (
-            {
-                "jit_fn": kernels.convert_pair,
-                "signature": {"x": "*fp32", "y": "*i32"},
-                "constants": {"BLOCK": 256, "ASM": "v_no_such $0, $1"},
-            },
-            "assemble",
-            ["convert_pair"],
-        ),
-    ],
-)
+COPY = {"jit_fn": kernels.copy_doubled, "signature": {"x": "*fp32", "y": "*fp32", "n": "i32"},
+        "constants": {"BLOCK": 64}}  # fmt: skip
+PAIR = {"jit_fn": kernels.convert_pair, "signature": {"x": "*fp32", "y": "*i32"}}
+BIG = {"jit_fn": kernels.accumulate_dot, "signature": {"a": "*bf16", "b": "*bf16", "c": "*fp32"},
+       "constants": {"BM": 256, "BN": 256, "BK": 128}, "options": {"num_stages": 3}}  # fmt: skip
+
+
+def broken(fn):
+    return {"jit_fn": fn, "signature": {"x": "*i32"}, "constants": {"BLOCK": 64}}
+
+
+@pytest.mark.parametrize("request_, kind, words", [
+    (broken(kernels.wrong_name), "source", ["wrong_name", "not_defined"]),
+    (broken(kernels.wrong_shapes), "source", ["tl.store", "64", "128"]),
+    (COPY | {"signature": {"x": "*fp32", "y": "*fp32"}}, "request", ["'n'"]),
+    (COPY | {"constants": {}}, "request", ["'BLOCK'"]),
+    (COPY | {"constants": {}, "signature": COPY["signature"] | {"BLOCK": "i32"}}, "request", ["'BLOCK'"]),
+    (COPY | {"signature": COPY["signature"] | {"z": "i32"}}, "request", ["'z'"]),
+    (COPY | {"aligned": ["z"]}, "request", ["'z'", "x, y, n"]),
+    (COPY | {"options": {"num_warp": 4}}, "request", ["num_warp", "num_warps"]),
+    (COPY | {"arch": "mi355x"}, "request", ["mi355x", "gfx950"]),
+    ({"jit_fn": len, "signature": {}}, "request", ["triton.jit"]),
+    (COPY | {"options": {"num_warps": 32}}, "request",
+     ["num_warps=32", "copy_doubled", "2048 threads", "at most 16"]),
+    (BIG, "lds", ["B of LDS", "163840"]),
+    (PAIR | {"arch": "gfx942", "constants": {"BLOCK": 256, "ASM": "v_cvt_scalef32_pk_fp4_f32 $0, $1, $1, 1.0"}},
+     "assemble", ["gfx942", "v_cvt_scalef32_pk_fp4_f32", "software"]),
+    (PAIR | {"constants": {"BLOCK": 256, "ASM": "v_no_such $0, $1"}}, "assemble", ["convert_pair"]),
+])  # fmt: skip
 def test_a_refusal_is_one_clear_line(request_, kind, words, capfd):
     for _ in range(2):  # the second time some come from the cache
         with pytest.raises(CompileError) as caught:

@@ -16,7 +16,7 @@ import toolchain_kernels as kernels
 
 from mxfp4lab.gfx950 import CompileError, compile_kernel
 from mxfp4lab.gfx950.toolchain import cache
-from mxfp4lab.gfx950.toolchain.source import meaning
+from mxfp4lab.gfx950.toolchain.jobs import meaning
 
 REQUEST = {
     "jit_fn": kernels.copy_doubled,
@@ -127,9 +127,9 @@ def meaning_with(path, number):
 
 def test_another_toolchain_compiles_again(monkeypatch):
     compile_kernel(**REQUEST)
-    from mxfp4lab.gfx950.toolchain import compile as compiling
+    from mxfp4lab.gfx950.toolchain import jobs
 
-    monkeypatch.setattr(compiling, "toolchain_versions", lambda: {"triton": "0.0"})
+    monkeypatch.setattr(jobs, "toolchain_versions", lambda: {"triton": "0.0"})
     assert not compile_kernel(**REQUEST).from_cache
 
 

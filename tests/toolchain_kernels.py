@@ -101,3 +101,10 @@ def wrong_name(x, BLOCK: tl.constexpr):
 @triton.jit
 def wrong_shapes(x, BLOCK: tl.constexpr):
     tl.store(x + tl.arange(0, BLOCK), tl.load(x + tl.arange(0, 2 * BLOCK)))
+
+
+@triton.jit
+def add_to_many(inputs, BLOCK: tl.constexpr):
+    index = tl.arange(0, BLOCK)
+    x, (y, n) = inputs
+    tl.store(y + index, tl.load(x + index) + n)

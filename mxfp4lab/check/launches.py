@@ -166,7 +166,7 @@ class LaunchService:
             if len(self.kernels) >= MAX_KERNELS:
                 return {"error": f"more than {MAX_KERNELS} kernels"}
             own = replace(compiled, signature=tuple((entry["name"], entry["kind"]) for entry in arguments))
-            own.use_decoded(compiled.program, compiled.descriptor)
+            own.decoded = compiled.decoded
             layout = tuple((offset, size) for offset, size, _ in launch.args)
             self.kernels.append(KernelUse(own, {}, {}, layout=layout))
             self._known[compiled.kernel_hash] = len(self.kernels) - 1

@@ -171,7 +171,8 @@ def file_text(
         if isinstance(launch, CodeObjectLaunch):
             closure.add(lab_source(LAUNCHER), "gemm_a4w4_asm")
         else:
-            closure.add(lab_source(launch.fn.fn.__module__), launch.fn.fn.__name__)
+            for function in (launch.fn, *(value for _, value in launch.constants if hasattr(value, "fn"))):
+                closure.add(lab_source(function.fn.__module__), function.fn.__name__)
     for module, name in roots.items():
         closure.add(lab_source(module), name)
     optional = closure.optional_imports()
@@ -253,6 +254,8 @@ def _launch(plan: Plan, launch: TritonLaunch | CodeObjectLaunch) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, Ref):
         return f'"{value.buffer}"'
+    if hasattr(value, "fn"):  # a kernel's function, as its convert is
+        return value.fn.__name__
     return _quoted(value) if isinstance(value, str) else repr(value)
 
 

@@ -10,19 +10,14 @@ import importlib
 from typing import Any
 
 _WHERE = {
-    "isa": "CLASSES Hazard Instruction IsaError KernelArg KernelDescriptor Operand Program build_descriptor classify "
-    "find_hazards parse_amdgcn read_code_object",
+    "isa": "Instruction IsaError KernelArg KernelDescriptor Operand Program classify find_hazards parse_amdgcn "
+    "read_code_object",
     "isa.elf": "open_code_object",
-    "isa.waits": "ROUND_TRIP_CYCLES exposed_waits",
-    "toolchain.codeobject": "load_code_object load_launch",
-    "toolchain.compile": "KernelJob compile_job compile_kernel compile_launch compile_plan gpu_target launch_job "
-    "make_job plan_hash triton_source",
-    "toolchain.compiled": "Compiled CompiledPlan",
+    "toolchain.jobs": "gpu_target launch_job make_job triton_source unwrap",
+    "toolchain.compile": "compile_job compile_kernel compile_launch compile_plan load_launch plan_hash",
+    "toolchain.compiled": "Compiled CompiledPlan Resources load_code_object occupancy",
     "toolchain.errors": "CompileError",
-    "toolchain.knobs": "KNOBS current_knobs toolchain_versions",
-    "toolchain.resources": "Resources occupancy",
-    "toolchain.source": "source_class unwrap",
-    "toolchain.specialize": "source_attributes",
+    "toolchain.knobs": "current_knobs toolchain_versions",
     "machine.arguments": "Pointer",
     "machine.errors": "BarrierMismatch Deadlock EmulationError LdsOutOfRange OutOfBounds UnknownInstruction",
     "machine.memory": "Access Memory",

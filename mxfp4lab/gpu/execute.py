@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mxfp4lab.gfx950 import Compiled, compile_launch, gpu_target, launch_job, source_attributes, source_class, unwrap
+from mxfp4lab.gfx950 import Compiled, compile_launch, gpu_target, launch_job, triton_source, unwrap
 from mxfp4lab.plan import Plan, Ref
 
 
@@ -126,20 +126,13 @@ def launchable(launch: Any, plan: Plan, compiled: Compiled) -> Any:
     if not compiled.metadata:
         raise ValueError(f"{compiled.name}: the compiled kernel lacks the compiler's metadata; compile it again")
     job = launch_job(launch, plan.buffers, plan.arch)
-    chosen, jit_fn = job.specialization, job.jit_fn
-    parameters = {parameter.name: index for index, parameter in enumerate(jit_fn.params)}
-    source = source_class(jit_fn)(
-        fn=jit_fn, signature=dict(chosen.signature),
-        constexprs={(parameters[name],): value for name, value in chosen.constants.items()},
-        attrs=source_attributes(jit_fn, chosen.attributes),
-    )  # fmt: skip
     text, binary = ("ptx", "cubin") if gpu_target(plan.arch).backend == "cuda" else ("amdgcn", "hsaco")
     contents = {"json": json.dumps(compiled.metadata).encode(), text: compiled.asm.encode(), binary: compiled.binary}
     with tempfile.TemporaryDirectory(prefix="mxfp4lab-") as folder:
         files = {f"{compiled.name}.{ending}": Path(folder) / f"{compiled.name}.{ending}" for ending in contents}
         for path, content in zip(files.values(), contents.values(), strict=True):
             path.write_bytes(content)
-        return CompiledKernel(source, {name: str(path) for name, path in files.items()}, job.key)
+        return CompiledKernel(triton_source(job), {name: str(path) for name, path in files.items()}, job.key)
 
 
 def on_device(inputs: Mapping[str, Any], device: int | str = "cuda") -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """bf16 to MXFP4 inside a kernel: one scale byte per 32 elements along K, two e2m1 per byte.
 
-Four ways that give the same bits on every finite bf16 value:
+Four ways that give the same bits on every finite bf16 value, but for one in ``sw_aiter``:
 
-``sw_aiter``  floating-point log2, floor and exp2 for the scale, selects for the element: the arithmetic of aiter's op
+``sw_aiter``  floating-point log2, floor and exp2 for the scale, selects for the element: the arithmetic of aiter's op;
+              gfx950's exp2 flushes 2^-127 to zero, and with it the elements of a block whose scale byte is 254
 ``sw_bits``   the exponent by integer arithmetic, the element by one integer rounding
 ``hw_f32``    the exponent by integer arithmetic, v_cvt_scalef32_pk_fp4_f32: two f32 registers to one byte
 ``hw_bf16``   v_cvt_scalef32_pk_fp4_bf16: one register that holds two bf16 to one byte, nothing is unpacked
@@ -14,8 +15,6 @@ exponent the log2 is infinite and the clamp gives byte 254: the integer form has
 
 import triton
 import triton.language as tl
-
-from .tiles import load_tile
 
 # Added to the bits of an f32, this carries a mantissa of 1.75 and more into the exponent.
 EXPONENT_CARRY = tl.constexpr(0x200000)
@@ -118,15 +117,62 @@ def bytes_of_words(word):
 
 
 @triton.jit
-def quantize_pairs(pairs, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr):
-    """MXFP4 of a tile whose bf16 values stay packed by two.
+def packed_by_two(codes, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr):
+    """Codes in the order of k, uint8, to ``[BLOCK_M, BLOCK_K // 2]``, low nibble first."""
+    low, high = tl.split(tl.reshape(codes, (BLOCK_M, BLOCK_K // 2, 2)))
+    return low | (high << 4)
 
-    Args:
-        pairs: ``[BLOCK_M, BLOCK_K // 2]`` int32, even k in the low half.
 
-    Returns:
-        ``[BLOCK_M, BLOCK_K // 2]`` uint8 and the scale bytes ``[BLOCK_M, BLOCK_K // 32]`` uint8.
-    """
+@triton.jit
+def quantize_sw_aiter(x, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr):
+    """``[BLOCK_M, BLOCK_K]`` bf16 or f32 to MXFP4, by aiter's arithmetic."""
+    blocks = tl.reshape(x.to(tl.float32), (BLOCK_M, BLOCK_K // 32, 32))
+    exponent = scale_exponent_log2(tl.max(tl.abs(blocks), axis=2, keep_dims=True))
+    packed = packed_by_two(e2m1_by_select(blocks * tl.exp2(-exponent)), BLOCK_M, BLOCK_K)
+    return packed, tl.reshape(exponent.to(tl.int32) + 127, (BLOCK_M, BLOCK_K // 32)).to(tl.uint8)
+
+
+@triton.jit
+def quantize_sw_bits(x, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr):
+    """``[BLOCK_M, BLOCK_K]`` bf16 or f32 to MXFP4, by integer arithmetic."""
+    blocks = tl.reshape(x.to(tl.float32), (BLOCK_M, BLOCK_K // 32, 32))
+    amax = tl.max(tl.abs(blocks), axis=2, keep_dims=True)
+    byte = scale_byte_from_f32(amax.to(tl.int32, bitcast=True))
+    # 2^-e has the exponent field 254 - byte; byte 254 needs the subnormal 2^-127.
+    inverse_bits = tl.where(byte == 254, 0x00400000, (254 - byte) << 23)
+    packed = packed_by_two(e2m1_by_bits(blocks * inverse_bits.to(tl.float32, bitcast=True)), BLOCK_M, BLOCK_K)
+    return packed, tl.reshape(byte, (BLOCK_M, BLOCK_K // 32)).to(tl.uint8)
+
+
+@triton.jit
+def quantize_hw_f32(x, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr):
+    """``[BLOCK_M, BLOCK_K]`` bf16 or f32 to MXFP4, gfx950's convert from f32."""
+    blocks = tl.reshape(x.to(tl.float32), (BLOCK_M, BLOCK_K // 32, 32))
+    amax = tl.max(tl.abs(blocks), axis=2, keep_dims=True)
+    byte = scale_byte_from_f32(amax.to(tl.int32, bitcast=True))
+    even, odd = tl.split(tl.reshape(blocks, (BLOCK_M, BLOCK_K // 32, 4, 2, 2, 2)))
+    even02, even13 = tl.split(even)
+    odd02, odd13 = tl.split(odd)
+    even0, even2 = tl.split(even02)
+    even1, even3 = tl.split(even13)
+    odd0, odd2 = tl.split(odd02)
+    odd1, odd3 = tl.split(odd13)
+    word = tl.inline_asm_elementwise(
+        CVT_WORDS_F32,
+        CVT_WORDS_F32_CONSTRAINTS,
+        # The instruction reads the exponent field of its scale operand and nothing else of it.
+        [even0, odd0, even1, odd1, even2, odd2, even3, odd3, tl.broadcast_to(byte << 23, even0.shape)],
+        dtype=tl.int32,
+        is_pure=True,
+        pack=2,
+    )
+    packed = tl.reshape(bytes_of_words(word), (BLOCK_M, BLOCK_K // 2))
+    return packed, tl.reshape(byte, (BLOCK_M, BLOCK_K // 32)).to(tl.uint8)
+
+
+@triton.jit
+def quantize_hw_bf16(pairs, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr):
+    """``[BLOCK_M, BLOCK_K // 2]`` int32, two bf16 each, even k in the low half, to MXFP4: nothing is unpacked."""
     blocks = tl.reshape(pairs, (BLOCK_M, BLOCK_K // 32, 16))
     # Without its sign a bf16 orders like an unsigned integer.
     both = tl.reduce(blocks & 0x7FFF7FFF, 2, max_of_packed)
@@ -140,77 +186,13 @@ def quantize_pairs(pairs, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr):
     word = tl.inline_asm_elementwise(
         CVT_WORDS_BF16, CVT_WORDS_BF16_CONSTRAINTS, [p0, p1, p2, p3, scale], dtype=tl.int32, is_pure=True, pack=2
     )
-    packed = bytes_of_words(word)
-    return tl.reshape(packed, (BLOCK_M, BLOCK_K // 2)), byte.to(tl.uint8)
+    return tl.reshape(bytes_of_words(word), (BLOCK_M, BLOCK_K // 2)), byte.to(tl.uint8)
 
 
-@triton.jit
-def quantize_tile(x, CONVERT: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr):
-    """MXFP4 of a tile, blocks of 32 along K.
-
-    Args:
-        x: ``[BLOCK_M, BLOCK_K]`` bf16, or ``[BLOCK_M, BLOCK_K // 2]`` int32 of two bf16 each (for ``hw_bf16``).
-
-    Returns:
-        ``[BLOCK_M, BLOCK_K // 2]`` uint8, low nibble first, and the scale bytes ``[BLOCK_M, BLOCK_K // 32]`` uint8.
-    """
-    if CONVERT == "hw_bf16":
-        packed, scale = quantize_pairs(x, BLOCK_M, BLOCK_K)
-    else:
-        blocks = tl.reshape(x.to(tl.float32), (BLOCK_M, BLOCK_K // 32, 32))
-        amax = tl.max(tl.abs(blocks), axis=2, keep_dims=True)
-        if CONVERT == "sw_aiter":
-            exponent = scale_exponent_log2(amax)
-            byte = exponent.to(tl.int32) + 127
-            codes = e2m1_by_select(blocks * tl.exp2(-exponent))
-        else:
-            byte = scale_byte_from_f32(amax.to(tl.int32, bitcast=True))
-        if CONVERT == "sw_bits":
-            # 2^-e has the exponent field 254 - byte; byte 254 needs the subnormal 2^-127.
-            inverse_bits = tl.where(byte == 254, 0x00400000, (254 - byte) << 23)
-            codes = e2m1_by_bits(blocks * inverse_bits.to(tl.float32, bitcast=True))
-        if CONVERT == "hw_f32":
-            even, odd = tl.split(tl.reshape(blocks, (BLOCK_M, BLOCK_K // 32, 4, 2, 2, 2)))
-            even02, even13 = tl.split(even)
-            odd02, odd13 = tl.split(odd)
-            even0, even2 = tl.split(even02)
-            even1, even3 = tl.split(even13)
-            odd0, odd2 = tl.split(odd02)
-            odd1, odd3 = tl.split(odd13)
-            hardware_scale = tl.broadcast_to(byte << 23, (BLOCK_M, BLOCK_K // 32, 4))
-            word = tl.inline_asm_elementwise(
-                CVT_WORDS_F32,
-                CVT_WORDS_F32_CONSTRAINTS,
-                [even0, odd0, even1, odd1, even2, odd2, even3, odd3, hardware_scale],
-                dtype=tl.int32,
-                is_pure=True,
-                pack=2,
-            )
-            packed = bytes_of_words(word)
-        else:
-            low, high = tl.split(tl.reshape(codes, (BLOCK_M, BLOCK_K // 32, 16, 2)))
-            packed = low | (high << 4)
-        packed = tl.reshape(packed, (BLOCK_M, BLOCK_K // 2))
-        scale = tl.reshape(byte, (BLOCK_M, BLOCK_K // 32)).to(tl.uint8)
-    return packed, scale
-
-
-@triton.jit
-def load_unquantized(
-    a_ptr,
-    row,
-    M,
-    tile_k,
-    K,
-    BLOCK_K: tl.constexpr,
-    CONVERT: tl.constexpr,
-    MASK_M: tl.constexpr,
-    MASK_K: tl.constexpr,
-):
-    """Tile ``tile_k`` along K of rows of A ``[M, K]`` bf16, in the form that ``quantize_tile`` takes for CONVERT."""
-    if CONVERT == "hw_bf16":
-        pair = tile_k * (BLOCK_K // 2) + tl.arange(0, BLOCK_K // 2)
-        return load_tile(a_ptr.to(tl.pointer_type(tl.int32)), row, M, pair, K // 2, MASK_M, MASK_K, "")
-    else:
-        k = tile_k * BLOCK_K + tl.arange(0, BLOCK_K)
-        return load_tile(a_ptr, row, M, k, K, MASK_M, MASK_K, "")
+QUANTIZERS = {
+    "sw_aiter": quantize_sw_aiter,
+    "sw_bits": quantize_sw_bits,
+    "hw_f32": quantize_hw_f32,
+    "hw_bf16": quantize_hw_bf16,
+}
+"""By the name that configs know: what a kernel is given as its QUANTIZE."""

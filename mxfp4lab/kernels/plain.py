@@ -9,16 +9,7 @@ from .tiles import shuffled_scale_offset
 
 @triton.jit
 def gemm_any_shape(
-    a_ptr,
-    b_ptr,
-    b_scale_ptr,
-    c_ptr,
-    M,
-    N,
-    K,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    a_ptr, b_ptr, b_scale_ptr, c_ptr, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr
 ):
     """One program: a BLOCK_M x BLOCK_N tile of C. A is bf16, B row-major e2m1, B's scales are in the e8m0 shuffle."""
     row = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)

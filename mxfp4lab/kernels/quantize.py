@@ -3,33 +3,27 @@
 import triton
 import triton.language as tl
 
-from .convert import load_unquantized, quantize_tile
-from .tiles import shuffled_scale_offset
+from .tiles import load_tile, shuffled_scale_offset
 
 
 @triton.jit
 def quantize_rows(
-    a_ptr,
-    a_q_ptr,
-    a_scale_ptr,
-    M,
-    K,
-    scale_rows,
-    CONVERT: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    MASK_M: tl.constexpr,
-    MASK_K: tl.constexpr,
-):
+    a_ptr, a_q_ptr, a_scale_ptr, M, K, scale_rows, A_PACK: tl.constexpr, QUANTIZE: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr, MASK_M: tl.constexpr, MASK_K: tl.constexpr,
+):  # fmt: skip
     """One program: BLOCK_M rows x BLOCK_K columns of A to MXFP4; program 0 counts rows, program 1 columns.
 
+    QUANTIZE (of `convert.QUANTIZERS`) takes bf16 one by one, or with A_PACK 2 two by two.
     Scales are row-major ``[M, K // 32]`` where ``scale_rows`` is None. Else they go to their places in the e8m0 shuffle
     of ``[scale_rows, columns padded to 8]``, and the padding that this grid reaches is written too, with byte 0: a
     padded column must contribute nothing.
     """
     row = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
-    a = load_unquantized(a_ptr, row, M, tl.program_id(1), K, BLOCK_K, CONVERT, MASK_M, MASK_K)
-    packed, scale = quantize_tile(a, CONVERT, BLOCK_M, BLOCK_K)
+    k = tl.program_id(1) * (BLOCK_K // A_PACK) + tl.arange(0, BLOCK_K // A_PACK)
+    if A_PACK == 2:
+        a_ptr = a_ptr.to(tl.pointer_type(tl.int32))
+    a = load_tile(a_ptr, row, M, k, K // A_PACK, MASK_M, MASK_K, "")
+    packed, scale = QUANTIZE(a, BLOCK_M, BLOCK_K)
 
     byte = tl.program_id(1) * (BLOCK_K // 2) + tl.arange(0, BLOCK_K // 2)
     packed_mask = (row[:, None] < M) & (byte[None, :] < K // 2)
@@ -46,15 +40,9 @@ def quantize_rows(
 
 @triton.jit
 def shuffle_scales(
-    scale_ptr,
-    shuffled_ptr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    PADDED_ROWS: tl.constexpr,
-    PADDED_COLUMNS: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_C: tl.constexpr,
-):
+    scale_ptr, shuffled_ptr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PADDED_ROWS: tl.constexpr,
+    PADDED_COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
     """e8m0 ``[ROWS, COLUMNS]`` to ``[PADDED_ROWS, PADDED_COLUMNS]`` shuffled, as aiter's `e8m0_shuffle`; padding is 0.
 
     One program: BLOCK_M rows by BLOCK_C columns; program 0 counts rows, program 1 columns.

@@ -35,44 +35,12 @@ def tile_of_program(pid, tiles_m, tiles_n, GROUP_M: tl.constexpr):
 
 
 @triton.jit
-def within(row, rows, column, columns, MASK_ROWS: tl.constexpr, MASK_COLUMNS: tl.constexpr):
-    """Which elements of a tile exist, asked only along the axes that are masked (one at least)."""
-    if MASK_ROWS and MASK_COLUMNS:
-        return (row[:, None] < rows) & (column[None, :] < columns)
-    elif MASK_ROWS:
-        return row[:, None] < rows
-    else:
-        return column[None, :] < columns
-
-
-@triton.jit
 def load_tile(
     ptr, row, rows, column, columns, MASK_ROWS: tl.constexpr, MASK_COLUMNS: tl.constexpr, CACHE: tl.constexpr
 ):
     """Rows ``row`` and columns ``column`` of a ``[rows, columns]``, zeros outside of it where a mask is asked for."""
-    pointers = ptr + row[:, None] * columns + column[None, :]
-    if MASK_ROWS or MASK_COLUMNS:
-        mask = within(row, rows, column, columns, MASK_ROWS, MASK_COLUMNS)
-        return tl.load(pointers, mask=mask, other=0, cache_modifier=CACHE)
-    else:
-        return tl.load(pointers, cache_modifier=CACHE)
-
-
-@triton.jit
-def store_tile(ptr, value, row, rows, column, columns, MASK_ROWS: tl.constexpr, MASK_COLUMNS: tl.constexpr):
-    """The counterpart of ``load_tile``: what lies outside is not stored where a mask is asked for."""
-    pointers = ptr + row[:, None] * columns + column[None, :]
-    if MASK_ROWS or MASK_COLUMNS:
-        tl.store(pointers, value, mask=within(row, rows, column, columns, MASK_ROWS, MASK_COLUMNS))
-    else:
-        tl.store(pointers, value)
-
-
-@triton.jit
-def unshuffle_weight_tile(tile, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
-    """``[BLOCK_N // 16, BLOCK_K // 2 * 16]`` as stored in the (16, 16) shuffle to ``[BLOCK_N, BLOCK_K // 2]``."""
-    tile = tl.reshape(tile, (BLOCK_N // 16, BLOCK_K // 64, 2, 16, 16))
-    return tl.reshape(tl.permute(tile, (0, 3, 1, 2, 4)), (BLOCK_N, BLOCK_K // 2))
+    mask = ((row[:, None] < rows) | (not MASK_ROWS)) & ((column[None, :] < columns) | (not MASK_COLUMNS))
+    return tl.load(ptr + row[:, None] * columns + column[None, :], mask=mask, other=0, cache_modifier=CACHE)
 
 
 @triton.jit
@@ -89,44 +57,45 @@ def shuffled_scale_offset(row, column, padded_columns):
 
 
 @triton.jit
-def load_scales_in_place(ptr, row, column, K, MASK_K: tl.constexpr, CACHE: tl.constexpr):
-    """Shuffled scales, each byte fetched from where the shuffle put it. ``row`` must exist."""
-    pointers = ptr + shuffled_scale_offset(row[:, None], column[None, :], (K // 32 + 7) // 8 * 8)
-    if MASK_K:
-        return tl.load(pointers, mask=column[None, :] < K // 32, other=0, cache_modifier=CACHE)
-    else:
-        return tl.load(pointers, cache_modifier=CACHE)
+def load_b_rowmajor(
+    b_ptr, b_scale_ptr, tile_n, N, tile_k, K, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, MASK_N: tl.constexpr,
+    MASK_K: tl.constexpr, CACHE: tl.constexpr,
+):  # fmt: skip
+    """B ``[BLOCK_N, BLOCK_K // 2]`` and its scales ``[BLOCK_N, BLOCK_K // 32]``, each fetched from its place."""
+    row = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    if MASK_N:
+        row = row % N
+    byte = tile_k * (BLOCK_K // 2) + tl.arange(0, BLOCK_K // 2)
+    b_q = load_tile(b_ptr, row, N, byte, K // 2, False, MASK_K, CACHE)
+    block = tile_k * (BLOCK_K // 32) + tl.arange(0, BLOCK_K // 32)
+    offset = shuffled_scale_offset(row[:, None], block[None, :], (K // 32 + 7) // 8 * 8)
+    mask = (block[None, :] < K // 32) | (not MASK_K)
+    return b_q, tl.load(b_scale_ptr + offset, mask=mask, other=0, cache_modifier=CACHE)
 
 
 @triton.jit
-def load_scales_by_tile(
-    ptr,
-    tile_n,
-    N,
-    tile_k,
-    K,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    MASK_N: tl.constexpr,
-    MASK_K: tl.constexpr,
-    CACHE: tl.constexpr,
-):
-    """Shuffled scales ``[BLOCK_N, BLOCK_K // 32]`` as whole 256-byte pieces (32 rows, 8 columns), ordered in registers.
-
-    A piece may hold padded columns, whose content is anybody's: they are masked, not trusted.
-    """
+def load_b_preshuffled(
+    b_ptr, b_scale_ptr, tile_n, N, tile_k, K, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, MASK_N: tl.constexpr,
+    MASK_K: tl.constexpr, CACHE: tl.constexpr,
+):  # fmt: skip
+    """As `load_b_rowmajor`, from the (16, 16) tile shuffle and by whole pieces of scales, ordered in registers."""
+    # 16 rows of B over BLOCK_K are one contiguous piece: 16 times as long as one row would be.
+    group = tile_n * (BLOCK_N // 16) + tl.arange(0, BLOCK_N // 16)
+    if MASK_N:
+        group = group % (N // 16)
+    piece = tile_k * (BLOCK_K * 8) + tl.arange(0, BLOCK_K * 8)
+    b_q = load_tile(b_ptr, group, N // 16, piece, K * 8, False, MASK_K, CACHE)
+    b_q = tl.reshape(b_q, (BLOCK_N // 16, BLOCK_K // 64, 2, 16, 16))
+    b_q = tl.reshape(tl.permute(b_q, (0, 3, 1, 2, 4)), (BLOCK_N, BLOCK_K // 2))
+    # A piece of scales is 32 rows by 8 columns, 256 bytes. Padded columns, whose content is anybody's, are masked.
     group = tile_n * (BLOCK_N // 32) + tl.arange(0, BLOCK_N // 32)
     if MASK_N:
         group = group % (N // 32)
-    within_tile = tl.arange(0, BLOCK_K)
-    byte = tile_k * BLOCK_K + within_tile
-    pointers = ptr + group[:, None] * (32 * ((K // 32 + 7) // 8 * 8)) + byte[None, :]
-    if MASK_K:
-        column = (
-            tile_k * (BLOCK_K // 32) + (within_tile // 256) * 8 + ((within_tile // 2) % 2) * 4 + (within_tile // 64) % 4
-        )
-        tile = tl.load(pointers, mask=column[None, :] < K // 32, other=0, cache_modifier=CACHE)
-    else:
-        tile = tl.load(pointers, cache_modifier=CACHE)
-    tile = tl.reshape(tile, (BLOCK_N // 32, BLOCK_K // 256, 4, 16, 2, 2))
-    return tl.reshape(tl.permute(tile, (0, 5, 3, 1, 4, 2)), (BLOCK_N, BLOCK_K // 32))
+    at = tl.arange(0, BLOCK_K)
+    byte = tile_k * BLOCK_K + at
+    column = tile_k * (BLOCK_K // 32) + (at // 256) * 8 + ((at // 2) % 2) * 4 + (at // 64) % 4
+    pointers = b_scale_ptr + group[:, None] * (32 * ((K // 32 + 7) // 8 * 8)) + byte[None, :]
+    mask = (column[None, :] < K // 32) | (not MASK_K)
+    b_scale = tl.load(pointers, mask=mask, other=0, cache_modifier=CACHE)
+    b_scale = tl.reshape(b_scale, (BLOCK_N // 32, BLOCK_K // 256, 4, 16, 2, 2))
+    return b_q, tl.reshape(tl.permute(b_scale, (0, 5, 3, 1, 4, 2)), (BLOCK_N, BLOCK_K // 32))

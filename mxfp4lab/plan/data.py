@@ -135,7 +135,10 @@ class Plan(Shown):
                 said = f"prebuilt code object, {launch.block} threads"
             else:
                 values = [value for _, value in launch.args]
-                said = ", ".join(f"{name}={value}" for name, value in (*launch.options, *launch.constants))
+                said = ", ".join(
+                    f"{name}={getattr(value, '__name__', value)}"
+                    for name, value in (*launch.options, *launch.constants)
+                )
             given = dict.fromkeys(value.buffer for value in values if isinstance(value, Ref))
             rows.append([number, launch.name, " x ".join(map(str, launch.grid)), ", ".join(given), said])
         yield Grid(("launch", "kernel", "grid", "buffers", "options and constants"), rows)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from mxfp4lab.config import VARIANT_TRAITS, GemmConfig, effective_split, resolved_a_mode
-from mxfp4lab.kernels import cooperative, gemm, hopper, quantize, reduce, sliced
+from mxfp4lab.kernels import convert, cooperative, gemm, hopper, quantize, reduce, sliced, tiles
 from mxfp4lab.plan.data import Buffer, Plan, Ref, TritonLaunch
 from mxfp4lab.shapes import Shape
 
@@ -61,6 +61,11 @@ def launch(
     return TritonLaunch(fn.__name__, fn, (x, y, z), tuple(args), tuple(constants), tuple(sorted(options.items())))
 
 
+def quantizer(config: GemmConfig) -> dict[str, Any]:
+    """What a kernel that quantizes is given: the function, and how many bf16 it takes as one word."""
+    return {"QUANTIZE": convert.QUANTIZERS[config.convert], "A_PACK": 2 if config.convert == "hw_bf16" else 1}
+
+
 def build_gemm(config: GemmConfig, shape: Shape, arch: str, variant: str) -> Plan:
     """Plan of the portable variants: [quantize], GEMM, [reduce]."""
     traits = VARIANT_TRAITS[variant]
@@ -80,7 +85,8 @@ def build_gemm(config: GemmConfig, shape: Shape, arch: str, variant: str) -> Pla
         "out_ptr": "partial" if split > 1 else "c", "M": m, "N": n, "K": k, "a_scale_ptr": a_scale,
         "BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "BLOCK_K": config.block_k, "SPLIT_K": split,
         "GROUP_M": config.group_m,
-        "XCDS": config.xcd_remap, "B_SHUFFLED": shuffled, "CONVERT": "" if a_scale else config.convert,
+        "XCDS": config.xcd_remap, "LOAD_B": tiles.load_b_preshuffled if shuffled else tiles.load_b_rowmajor,
+        **(quantizer(config) if a_scale is None else {"QUANTIZE": None, "A_PACK": 2}),
         "MASK_M": m % config.block_m != 0, "MASK_N": n % config.block_n != 0, "MASK_K": k % config.block_k != 0,
         "CACHE": config.cache_modifier, "NUM_STAGES": config.num_stages,
     }  # fmt: skip
@@ -194,7 +200,7 @@ def quantize_launch(config: GemmConfig, shape: Shape, shuffled: bool = False) ->
     rows, columns = padded_scale_shape(m, k) if shuffled else (m, k // 32)
     given = {
         "a_ptr": "a", "a_q_ptr": "a_q", "a_scale_ptr": "a_scale_sh" if shuffled else "a_scale", "M": m, "K": k,
-        "scale_rows": rows if shuffled else None, "CONVERT": config.convert, "BLOCK_M": block_m, "BLOCK_K": block_k,
+        "scale_rows": rows if shuffled else None, **quantizer(config), "BLOCK_M": block_m, "BLOCK_K": block_k,
         "MASK_M": shuffled or m % block_m != 0, "MASK_K": columns * 32 != k or k % block_k != 0,
     }  # fmt: skip
     grid = (ceil_div(rows, block_m), ceil_div(columns * 32, block_k))

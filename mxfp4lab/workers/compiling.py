@@ -16,11 +16,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from mxfp4lab.gfx950.toolchain import cache, diagnostics
-from mxfp4lab.gfx950.toolchain import compile as compiling
-from mxfp4lab.gfx950.toolchain.compile import KernelJob, compile_job, launch_job
+from mxfp4lab.gfx950.toolchain import cache, errors
+from mxfp4lab.gfx950.toolchain.compile import compile_job, compile_launch
 from mxfp4lab.gfx950.toolchain.compiled import Compiled, CompiledPlan
 from mxfp4lab.gfx950.toolchain.errors import CompileError
+from mxfp4lab.gfx950.toolchain.jobs import KernelJob, launch_job, unwrap
 from mxfp4lab.workers.pools import LocalPool, Task
 from mxfp4lab.workers.process import Outcome
 
@@ -111,7 +111,7 @@ def _slots(index: int, plan: Any, arch: str | None, knobs: Mapping[str, str | No
             if hasattr(launch, "fn"):
                 found.append(launch_job(launch, plan.buffers, target, knobs))
             else:
-                found.append(compiling.compile_launch(launch, plan.buffers, target))
+                found.append(compile_launch(launch, plan.buffers, target))
         except CompileError as error:
             found.append(error)
     return found
@@ -183,7 +183,7 @@ def _outcome(job: KernelJob, outcome: Outcome) -> Compiled | CompileError | None
 def compile_request(job: dict[str, Any], use_cache: bool) -> dict[str, Any] | None:
     """Runs in a worker: the job's cache entry, or None where this process does not find the same kernel."""
     # What the compiler prints before it kills this process goes where the caller looks for last words.
-    diagnostics.kept_in = "/proc/self/fd/2"
+    errors.kept_in = "/proc/self/fd/2"
     try:
         result = compile_job(decode_job(job), use_cache)
     except CompileError as error:
@@ -276,6 +276,6 @@ def _attribute(module: Any, qualname: str) -> Any:
     for part in qualname.split("."):
         found = getattr(found, part, None)
     try:
-        return None if found is None else compiling.unwrap(found)
+        return None if found is None else unwrap(found)
     except CompileError:
         return None

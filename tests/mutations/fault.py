@@ -96,5 +96,9 @@ def mutant_package(name: str, module: str, source: str) -> str:
 
 
 def _with_functions_of(launch: Any, package: str) -> Any:
-    module: ModuleType = sys.modules[f"{package}.{launch.fn.fn.__module__.rsplit('.', 1)[1]}"]
-    return replace(launch, fn=getattr(module, launch.fn.fn.__name__))
+    def copied(function: Any) -> Any:
+        module: ModuleType = sys.modules[f"{package}.{function.fn.__module__.rsplit('.', 1)[1]}"]
+        return getattr(module, function.fn.__name__)
+
+    constants = tuple((name, copied(value) if hasattr(value, "fn") else value) for name, value in launch.constants)
+    return replace(launch, fn=copied(launch.fn), constants=constants)

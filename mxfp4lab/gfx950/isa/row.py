@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from mxfp4lab.gfx950.isa.instruction import EXEC, M0, VCC, Instruction, Operand
@@ -35,7 +36,7 @@ IMPLICIT = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Row:
     """One opcode.
 
@@ -102,20 +103,26 @@ def make_row(signature: str, does: Any, clamps: bool = False) -> Row:
     return Row(tuple(results.split()), tuple(sources.split()), does, clamps)
 
 
-def places(instruction: Instruction, row: Row) -> tuple[list[int | None], list[int | None]]:
+def places(instruction: Instruction, row: Row) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
     """Positions of the operands of (results, sources); None for what is not in the assembly.
 
     Raises:
         ValueError: the instruction has another number of operands.
     """
+    return known_places(row, len(instruction.operands), bool(instruction.modifier("sc0", 0)))
+
+
+@cache
+def known_places(row: Row, count: int, returns: bool) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
+    """`places` of an instruction with `count` operands; `returns`: with the modifier sc0."""
     at, found = 0, []
     for kind in row.kinds:
         if kind[0] == "?":
-            there = kind[1] == "+" or bool(instruction.modifier("sc0", 0))
+            there = kind[1] == "+" or returns
         else:
             there = kind not in IMPLICIT and kind[0] != "%"
         found.append(at if there else None)
         at += there
-    if at != len(instruction.operands):
-        raise ValueError(f"{len(instruction.operands)} operands instead of {at}")
-    return found[: len(row.results)], found[len(row.results) :]
+    if at != count:
+        raise ValueError(f"{count} operands instead of {at}")
+    return tuple(found[: len(row.results)]), tuple(found[len(row.results) :])

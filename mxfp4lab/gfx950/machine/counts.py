@@ -6,11 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mxfp4lab.gfx950.isa import Program
 from mxfp4lab.gfx950.machine.memory import Access
 from mxfp4lab.gfx950.machine.state import LANES
-
-BANKS = 64  # 4 bytes each
+from mxfp4lab.hardware import LDS_BANKS
 
 
 @dataclass
@@ -21,7 +19,7 @@ class Traffic:
         space, kind: as in `Access`.
         waves: wave executions.
         bytes: bytes that active lanes moved.
-        segments64, segments128: aligned segments touched, summed per wave execution (global memory only).
+        segments64, segments128: aligned segments touched, summed per wave execution (global memory and scalar loads).
         lds_cycles: bank passes: per wave, the most different dwords that one bank had to deliver (LDS only).
         lds_ideal: passes that the bytes would need without conflicts.
     """
@@ -38,77 +36,54 @@ class Traffic:
 
 @dataclass
 class AccessCounter:
-    """A hook that adds up traffic by instruction index.
+    """A hook that adds up traffic: `by_instruction` by (instruction index, space)."""
 
-    Attributes:
-        program: whose instructions are counted.
-        by_instruction: (instruction index, space) -> traffic.
-    """
-
-    program: Program
     by_instruction: dict[tuple[int, str], Traffic] = field(default_factory=dict)
-    of_launch: bool = True
 
     def __call__(self, access: Access) -> None:
         key = (access.instruction.index, access.space)
-        traffic = self.by_instruction.get(key)
-        if traffic is None:
-            traffic = self.by_instruction[key] = Traffic(access.space, access.kind)
-        offsets, mask = access.offsets, access.mask
+        traffic = self.by_instruction.setdefault(key, Traffic(access.space, access.kind))
         traffic.waves += access.group.n
-        if access.space == "scalar":
-            traffic.bytes += access.group.n * access.nbytes
-            traffic.segments64 += access.group.n
-            traffic.segments128 += access.group.n
-            return
+        mask = access.mask
         if mask is None:
-            mask = np.ones(offsets.shape, bool)
+            mask = np.ones(access.offsets.shape, bool)
+        if access.space == "scalar" and access.group.wm is not None:
+            mask = access.group.wm[:, None]
         traffic.bytes += int(np.count_nonzero(mask)) * access.nbytes
-        if access.space == "global":
-            traffic.segments64 += _segments(offsets, mask, access.nbytes, 6)
-            traffic.segments128 += _segments(offsets, mask, access.nbytes, 7)
+        if access.space in ("global", "scalar"):
+            traffic.segments64 += _segments(access, mask, 64)
+            traffic.segments128 += _segments(access, mask, 128)
         elif access.space == "lds":
-            cycles, ideal = bank_passes(offsets, mask, access.nbytes)
+            cycles, ideal = _bank_passes(access, mask)
             traffic.lds_cycles += cycles
             traffic.lds_ideal += ideal
 
     def total(self, space: str, kind: str | None = None, what: str = "bytes") -> int:
         """Sum of one field over instructions of a space, and of a kind where given."""
-        return sum(
-            getattr(t, what)
-            for t in self.by_instruction.values()
-            if t.space == space and (kind is None or t.kind == kind)
-        )
+        found = [t for t in self.by_instruction.values() if t.space == space and kind in (None, t.kind)]
+        return sum(getattr(traffic, what) for traffic in found)
 
 
-def _segments(offsets: np.ndarray, mask: np.ndarray, nbytes: int, shift: int) -> int:
-    """Distinct aligned segments per wave, summed."""
-    first, last = offsets >> shift, (offsets + nbytes - 1) >> shift
-    total = 0
-    for row in range(len(offsets)):
-        on = mask[row]
-        if on.any():
-            total += len(np.unique(np.concatenate((first[row, on], last[row, on]))))
-    return total
+def _segments(access: Access, mask: np.ndarray, size: int) -> int:
+    """Distinct aligned segments of `size` bytes per wave, summed."""
+    row, lane = np.nonzero(mask)
+    first = access.offsets[row, lane]
+    ends = np.concatenate((first, first + access.nbytes - 1)) // size
+    return np.unique(np.stack((np.tile(row, 2), ends)), axis=1).shape[1]
 
 
-def bank_passes(offsets: np.ndarray, mask: np.ndarray, nbytes: int) -> tuple[int, int]:
-    """LDS passes that accesses need, and would need without conflicts, summed over waves.
+def _bank_passes(access: Access, mask: np.ndarray) -> tuple[int, int]:
+    """LDS passes that an access needs, and would need without conflicts, summed over waves.
 
     A pass delivers one dword per bank (64 banks of 4 bytes); lanes that read the same dword share it. Wide accesses
     are served in groups of lanes that move 256 bytes at most: 64 lanes of 4, 32 of 8, 16 of 16 bytes. How the
     hardware groups lanes is not documented for gfx950; consecutive lanes are assumed.
     """
-    dwords = max(nbytes // 4, 1)
-    lanes = min(LANES, max(1, BANKS // dwords))
-    cycles = ideal = 0
-    for row in range(len(offsets)):
-        for start in range(0, LANES, lanes):
-            on = mask[row, start : start + lanes]
-            if not on.any():
-                continue
-            words = (offsets[row, start : start + lanes][on] >> 2)[:, None] + np.arange(dwords)
-            words = np.unique(words)
-            cycles += int(np.bincount(words % BANKS).max())
-            ideal += 1
-    return cycles, ideal
+    dwords = max(access.nbytes // 4, 1)
+    row, lane = np.nonzero(mask)
+    _, turn = np.unique(row * LANES + lane * dwords // LDS_BANKS, return_inverse=True)
+    words = (access.offsets[row, lane] >> 2)[:, None] + np.arange(dwords)
+    turns, words = np.unique(np.stack((np.repeat(turn, dwords), words.reshape(-1))), axis=1)
+    delivered = np.zeros((turn.max(initial=-1) + 1, LDS_BANKS), int)
+    np.add.at(delivered, (turns, words % LDS_BANKS), 1)
+    return int(delivered.max(axis=1, initial=0).sum()), len(delivered)

@@ -47,7 +47,6 @@ class Executor:
         self.barrier_hooks: list = []
         self.pending = np.zeros(chunk.waves, np.int32)  # what is outstanding in each wave: a state of `Pending`
         self.blocks_run, self.max_blocks = 0, max_blocks
-        self.trace: list[tuple[int, int]] | None = None  # blocks that wave 0 ran, in order
 
     @property
     def done(self) -> bool:
@@ -128,8 +127,6 @@ class Executor:
             ran += 1
             block.hits += group.n
             self._follow_loads(block, group)
-            if self.trace is not None and group.first == 0:
-                self.trace.append((block.first, block.end))
             try:
                 for at, step in enumerate(block.steps):  # noqa: B007 - read where a step fails
                     step(group)

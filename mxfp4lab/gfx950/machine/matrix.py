@@ -14,14 +14,15 @@ Source: AMD CDNA4 ISA, "Matrix arithmetic instructions".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from mxfp4lab.gfx950.isa import Instruction, Operand
+from mxfp4lab.gfx950.isa import Instruction
 from mxfp4lab.gfx950.isa.numbers import E2M1_PAIRS, E4M3, E5M2
 from mxfp4lab.gfx950.isa.row import Matrix, Row
+from mxfp4lab.gfx950.isa.table import register_bits
 from mxfp4lab.gfx950.machine.alu import check_modifiers
 from mxfp4lab.gfx950.machine.operands import Decoder, Step, constant_bits, plane, refuse
 from mxfp4lab.gfx950.machine.state import LANES, Group
@@ -31,6 +32,7 @@ _BYTES = np.arange(1 << 16)
 _QUADS = np.concatenate((E2M1_PAIRS[_BYTES & 255], E2M1_PAIRS[_BYTES >> 8]), axis=1).view(np.complex128)[:, 0]
 # Products of e2m1 are multiples of 1/4 up to 36: a sum of 128 of them, scaled by up to 2^9 apart, fits 24 bits.
 _EXACT_SPREAD = 9
+_SCALE_BYTE = (("op_sel", (0, 0, 0)), ("op_sel_hi", (1, 1, 1)))  # bits of the chosen byte's number, and defaults
 _MOST_SCALE = 252  # 6 * 2^(252 - 127) is the greatest scaled e2m1 below float32's overflow
 _POWER64 = np.ldexp(np.float64(1), np.arange(256) - 127)
 _POWER64[255] = np.nan  # e8m0 255 is NaN
@@ -67,9 +69,8 @@ def build_matrix(instruction: Instruction, row: Row, decoder: Decoder) -> Step:
     )
     kinds = matrix.kinds or tuple(_format(instruction, name) for name in ("cbsz", "blgp"))
     rows, results = matrix.rows, matrix.rows**2 // LANES
-    sides = [_side(instruction, i, kind, matrix, decoder) for i, kind in enumerate(kinds)]
-    if decoder.sharing is not None:
-        sides = [decoder.sharing.side(instruction, i, side) for i, side in enumerate(sides)]
+    side = decoder.sharing.side if decoder.sharing is not None else _side
+    sides = [side(instruction, i, kind, matrix, decoder) for i, kind in enumerate(kinds)]
     number = np.int32 if "i8" in kinds else np.float32
     d, c = plane(instruction, 0, decoder, results), instruction.operands[3]
     if c.kind == "const":
@@ -115,7 +116,7 @@ def _scale_bytes(instruction: Instruction, which: int, decoder: Decoder):
 
     An inline constant gives its bits 30:23, as if it were a float (1.0 is 127).
     """
-    low, high = instruction.modifier("op_sel", (0, 0, 0)), instruction.modifier("op_sel_hi", (1, 1, 1))
+    low, high = (instruction.modifier(name, default) for name, default in _SCALE_BYTE)
     byte = low[which] + 2 * high[which]
     operand = instruction.operands[4 + which]
     if operand.kind == "const":
@@ -214,29 +215,22 @@ class Sharing:
     """
 
     def __init__(self) -> None:
-        self.live: dict[tuple, tuple[Side, frozenset]] = {}
+        self.live: dict[tuple, tuple[Side, int]] = {}
 
-    def side(self, instruction: Instruction, which: int, new: Side) -> Side:
-        """The side that an earlier instruction made of the same registers, or the new one."""
-        operands = [instruction.operands[1 + which], *instruction.operands[4 + which : 5 + which]]
-        selected = tuple(
-            instruction.modifier(name, default)[which] for name, default in (("op_sel", (0, 0)), ("op_sel_hi", (1, 1)))
-        )
-        key = (*((o.kind, o.index, o.width, o.value) for o in operands), selected, new.rows, new.kind)
+    def side(self, instruction: Instruction, which: int, kind: str, matrix: Matrix, decoder: Decoder) -> Side:
+        """The side that an earlier instruction made of the same registers, or a new one."""
+        operands = instruction.operands[1 + which : 2 + which] + instruction.operands[4 + which : 5 + which]
+        selected = tuple(instruction.modifier(name, default)[which] for name, default in _SCALE_BYTE)
+        key = *((o.kind, o.index, o.width, o.value) for o in operands), selected, matrix.rows, kind
         known = self.live.get(key)
         if known is not None:
             known[0].uses += 1
             return known[0]
-        self.live[key] = new, _registers(operands)
+        new = _side(instruction, which, kind, matrix, decoder)
+        self.live[key] = new, register_bits(o for o in operands if o.kind != "const")
         return new
 
-    def written(self, operands: Iterable[Operand]) -> None:
-        """Forget what a write to registers changes."""
-        changed = _registers(operands)
-        if changed:
-            self.live = {key: entry for key, entry in self.live.items() if not entry[1] & changed}
-
-
-def _registers(operands: Iterable[Operand]) -> frozenset:
-    return frozenset((o.kind, n) for o in operands if o.kind in ("vgpr", "agpr")
-                     for n in range(o.index, o.index + o.width))  # fmt: skip
+    def written(self, registers: int) -> None:
+        """Forget what a write to registers, as `register_bits`, changes."""
+        if any(read & registers for _, read in self.live.values()):
+            self.live = {key: entry for key, entry in self.live.items() if not entry[1] & registers}

@@ -11,20 +11,16 @@ the answers: following the waves of a launch costs a look-up per block.
 from __future__ import annotations
 
 from mxfp4lab.gfx950.isa import Instruction, Program
-from mxfp4lab.gfx950.isa.table import roles
+from mxfp4lab.gfx950.isa.table import first_register, register_bits, roles
 from mxfp4lab.gfx950.isa.waits import MOST, awaited, counter
 from mxfp4lab.gfx950.machine.errors import UnwaitedData
 
-Registers = frozenset  # of (kind, number)
-Access = tuple[int, Registers]  # the instruction, and what it has still to write: nothing for a store
+Access = tuple[int, int]  # the instruction, and the registers that it has still to write: none for a store
 # Outstanding accesses of a wave, oldest first: vector memory, LDS, scalar memory.
 State = tuple[tuple[Access, ...], tuple[Access, ...], tuple[Access, ...]]
 NOTHING: State = ((), (), ())
 _VMEM, _LDS, _SCALAR = range(3)
-
-
-def _registers(operands) -> Registers:
-    return frozenset((o.kind, o.index + i) for o in operands for i in range(o.width))
+_COUNTERS = ("vmcnt", "lgkmcnt", "lgkmcnt")
 
 
 class Pending:
@@ -41,6 +37,10 @@ class Pending:
         self._facts: dict[int, tuple] = {}
         self._found: set[tuple[int, int]] = set()
 
+    def written(self, instruction: Instruction) -> int:
+        """Registers that an instruction writes, as `register_bits`."""
+        return self._facts_of(instruction)[0]
+
     def after(self, first: int, end: int, number: int, who: tuple[int, int], findings: list) -> int:
         """The state behind instructions [first, end), given the one before; adds new findings.
 
@@ -49,7 +49,27 @@ class Pending:
         """
         queues = [list(queue) for queue in self.states[number]]
         for position in range(first, end):
-            self._step(position, queues, who, findings)
+            instruction = self.program[position]
+            written, read, into, allowed = self._facts_of(instruction)
+            if allowed:
+                self._wait(queues, allowed)
+            for which, queue in enumerate(queues):
+                if queue:
+                    # Two loads of one kind to a register arrive in order: overwriting is no use then.
+                    touched = read if which in into and which != _SCALAR else read | written
+                    for producer, registers in queue:
+                        if registers & touched and (producer, position) not in self._found:
+                            self._found.add((producer, position))
+                            use = "reads" if registers & read else "overwrites"
+                            use = f"{use} {first_register(registers & touched)}"
+                            findings.append(
+                                UnwaitedData(self.program[producer], instruction, use, _COUNTERS[which], *who)
+                            )
+            for which in into:
+                queue = queues[which]
+                if written or queue:  # what has nothing to write matters only behind what has
+                    queue.append((position, written))
+                    del queue[: -MOST[_COUNTERS[which]]]  # a full counter holds back the next
         state = tuple(map(tuple, queues))
         if state not in self._numbers:
             self._numbers[state] = len(self.states)
@@ -57,41 +77,23 @@ class Pending:
         return self._numbers[state]
 
     def _facts_of(self, instruction: Instruction) -> tuple:
+        """(registers written, registers read, queues that it goes to, what it waits for)."""
         facts = self._facts.get(instruction.index)
         if facts is None:
-            written, read = (_registers(operands) for operands in roles(instruction))
+            written, read = map(register_bits, roles(instruction))
             lds = instruction.mnemonic.startswith("ds_")
             queues = {"vmcnt": (_VMEM,), "lgkmcnt": (_LDS if lds else _SCALAR,), "both": (_VMEM, _SCALAR), "": ()}
             facts = written, read, queues[counter(instruction)], awaited(instruction)
             self._facts[instruction.index] = facts
         return facts
 
-    def _step(self, position: int, queues: list[list[Access]], who: tuple[int, int], findings: list) -> None:
-        instruction = self.program[position]
-        written, read, into, allowed = self._facts_of(instruction)
+    def _wait(self, queues: list[list[Access]], allowed: dict[str, int]) -> None:
         if "vmcnt" in allowed:
             del queues[_VMEM][: max(0, len(queues[_VMEM]) - allowed["vmcnt"])]
         if "lgkmcnt" in allowed:
             del queues[_LDS][: max(0, len(queues[_LDS]) - allowed["lgkmcnt"])]
             if not allowed["lgkmcnt"]:
                 queues[_SCALAR].clear()
-        used = read | written
-        for which, queue in enumerate(queues) if used else ():
-            # Two loads of one kind to a register arrive in order: overwriting is no use then.
-            touched = read if which in into and which != _SCALAR else used
-            for producer, registers in queue:
-                hit = registers & touched
-                if hit and (producer, position) not in self._found:
-                    self._found.add((producer, position))
-                    kind, n = min(hit)
-                    verb = "reads" if hit & read else "overwrites"
-                    wait = "vmcnt" if which == _VMEM else "lgkmcnt"
-                    findings.append(
-                        UnwaitedData(self.program[producer], instruction, f"{verb} {kind[0]}{n}", wait, *who)
-                    )
-        for which in into:
-            queues[which].append((position, written))
-            del queues[which][: -MOST["vmcnt" if which == _VMEM else "lgkmcnt"]]  # a full counter holds back the next
-        for queue in queues:  # what has nothing to write matters only behind what has
+        for queue in queues:
             while queue and not queue[0][1]:
                 del queue[0]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mxfp4lab.gfx950.isa import KernelDescriptor, Program, classify
-from mxfp4lab.gfx950.machine.arguments import bind_arguments, dispatch_packet, flatten, kernel_arguments
+from mxfp4lab.gfx950.machine.arguments import bind_arguments, dispatch_packet, kernel_arguments
 from mxfp4lab.gfx950.machine.asserts import failure, without_calls
 from mxfp4lab.gfx950.machine.counts import AccessCounter
 from mxfp4lab.gfx950.machine.decode import decode
@@ -21,9 +21,8 @@ from mxfp4lab.gfx950.machine.operands import Decoder
 from mxfp4lab.gfx950.machine.order import OrderWatch
 from mxfp4lab.gfx950.machine.races import RaceWatch
 from mxfp4lab.gfx950.machine.state import LANES, Chunk
+from mxfp4lab.hardware import LDS_BYTES, MAX_WORKGROUP_THREADS
 
-MAX_THREADS = 1024  # of a workgroup (CDNA4 ISA; HSA refuses the dispatch packet of a larger one)
-MAX_LDS_BYTES = 163840
 WAVES_PER_CHUNK = 192  # enough that numpy's call overhead is small, few enough that registers stay in cache
 # Blocks that a chunk runs without a store or an end of a wave before another is let through: it may spin on what a
 # workgroup does that has not started, or be deep in a loop.
@@ -116,7 +115,6 @@ def launch(
     layout: Sequence[tuple[int, int]] | None = None,
     count: bool = False,
     races: bool = False,
-    trace: list[tuple[int, int]] | None = None,
     max_blocks: int = MAX_BLOCKS,
     xcd: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> RunResult:
@@ -132,7 +130,6 @@ def launch(
         layout: (offset, size) of each argument in the argument segment, where the descriptor has none.
         count: also count bytes, segments and bank conflicts (`RunResult.counts`).
         races: report accesses of two waves to one byte, of LDS or of a buffer, that nothing puts in order.
-        trace: takes the (first, end) instruction positions of the blocks that the first wave runs, in order.
         max_blocks: give up after so many blocks of straight-line code of one set of workgroups.
         xcd: linear workgroup ids to the XCD that each runs on; by default they are dealt out in turn to eight.
     """
@@ -140,26 +137,21 @@ def launch(
     sizes = _grid(grid)
     ids = _workgroup_ids(workgroups, sizes)
     threads = block or descriptor.block_threads or LANES * getattr(compiled, "num_warps", 0)
-    if not 0 < threads <= MAX_THREADS or threads % LANES:
+    if not 0 < threads <= MAX_WORKGROUP_THREADS or threads % LANES:
         raise ValueError(
-            f"block: {threads} work-items of {program.name}; allowed: a multiple of 64 up to {MAX_THREADS}"
+            f"block: {threads} work-items of {program.name}; allowed: a multiple of 64 up to {MAX_WORKGROUP_THREADS}"
         )
     waves = threads // LANES
     if lds_bytes is None:
         lds_bytes = getattr(getattr(compiled, "resources", None), "lds_bytes", descriptor.lds_bytes)
-    if not 0 <= lds_bytes <= MAX_LDS_BYTES:
-        raise ValueError(f"lds_bytes: {lds_bytes}; allowed: 0 to {MAX_LDS_BYTES}")
-    kinds = [kind for _, entry in getattr(compiled, "signature", ()) for _, kind in flatten(entry)]
-    hidden = {
-        **{f"hidden_block_count_{axis}": count for axis, count in zip("xyz", sizes, strict=True)},
-        "hidden_group_size_x": threads, "hidden_group_size_y": 1, "hidden_group_size_z": 1,
-        "hidden_grid_dims": 3 if sizes[2] > 1 else 2 if sizes[1] > 1 else 1, "hidden_dynamic_lds_size": lds_bytes,
-    }  # fmt: skip
-    segment = kernel_arguments(descriptor, args, kinds, layout, hidden)
+    if not 0 <= lds_bytes <= LDS_BYTES:
+        raise ValueError(f"lds_bytes: {lds_bytes}; allowed: 0 to {LDS_BYTES}")
+    kinds = [kind for _, kind in getattr(compiled, "signature", ())]
+    segment = kernel_arguments(descriptor, args, kinds, layout, sizes, threads, lds_bytes)
     vgprs, agprs = _register_counts(program, descriptor)
     watches: list[Any] = [RaceWatch(program), OrderWatch(program)] if races else []
     asserts = program is not compiled.program
-    counter = AccessCounter(program) if count else None
+    counter = AccessCounter() if count else None
 
     def wrap(instruction, step):
         for watch in watches:
@@ -188,7 +180,7 @@ def launch(
                 return executor
 
             per_chunk = max(1, WAVES_PER_CHUNK // waves)
-            _run_chunks([ids[i : i + per_chunk] for i in range(0, len(ids), per_chunk)], start, memory, trace)
+            _run_chunks([ids[i : i + per_chunk] for i in range(0, len(ids), per_chunk)], start, memory)
     except EmulationError as error:
         error.kernel = error.kernel or program.name
         if error.instruction is not None and error.instruction.mnemonic == "s_sendmsg":
@@ -202,22 +194,13 @@ def launch(
     return result
 
 
-def _run_chunks(
-    pending: list[np.ndarray],
-    start: Callable[[np.ndarray], Executor],
-    memory: Memory,
-    trace: list[tuple[int, int]] | None,
-) -> None:
-    """Run chunks of workgroups, given by their ids, one after the other; those that wait for others run in turn.
-
-    The first chunk leaves its first wave's blocks in `trace`.
-    """
+def _run_chunks(pending: list[np.ndarray], start: Callable[[np.ndarray], Executor], memory: Memory) -> None:
+    """Run chunks of workgroups, given by their ids, one after the other; those that wait for others run in turn."""
     waiting: list[Executor] = []
     rounds = 0
     while pending or waiting:
         if pending:
             executor = start(pending.pop(0))
-            executor.trace, trace = trace, None
             held = sum(other.chunk.vfile.nbytes for other in waiting)
             first = pending and held < MOST_WAITING_BYTES
             if not executor.run(*((FIRST_PATIENCE, LOOKS) if first else (PATIENCE,))):

@@ -14,7 +14,6 @@ import json
 import os
 import tempfile
 import warnings
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,7 @@ _warned: set[str] = set()
 
 def cache_folder() -> Path:
     """Where entries live: $MXFP4LAB_CACHE, else ~/.cache/mxfp4lab (below it, `compile/`)."""
-    root = os.environ.get("MXFP4LAB_CACHE")
-    return (Path(root) if root else Path("~/.cache/mxfp4lab").expanduser()) / "compile"
+    return Path(os.environ.get("MXFP4LAB_CACHE") or Path("~/.cache/mxfp4lab").expanduser()) / "compile"
 
 
 def entry_path(key: str) -> Path:
@@ -39,13 +37,11 @@ def entry_path(key: str) -> Path:
 
 def load(key: str) -> Compiled | CompileError | None:
     """The kernel stored under `key`, the error with which it refused to compile, or None if there is no sound entry."""
-    try:
-        path = entry_path(key)
-        if not path.is_file() or path.stat().st_size > MAX_ENTRY_BYTES:  # nor a pipe, which would hold us up
-            return None
-        return decode_entry(path.read_bytes(), key)
-    except OSError:
-        return None
+    path = entry_path(key)
+    with contextlib.suppress(OSError):
+        if path.is_file() and path.stat().st_size <= MAX_ENTRY_BYTES:  # no pipe, which would hold us up
+            return decode_entry(path.read_bytes(), key)
+    return None
 
 
 def decode_entry(data: bytes, key: str) -> Compiled | CompileError | None:
@@ -75,8 +71,9 @@ def encode_entry(result: Compiled | CompileError, key: str) -> bytes:
     if isinstance(result, CompileError):
         entry["error"] = [str(result), result.kind, result.detail]
     else:
-        kernel = {field.name: getattr(result, field.name) for field in fields(result) if field.name != "from_cache"}
-        kernel |= {"binary": base64.b64encode(result.binary).decode(), "analysis": result.analysed()}
+        kernel = result.__getstate__() | {"analysis": result.analysed()}
+        kernel |= {"binary": base64.b64encode(result.binary).decode()}
+        del kernel["from_cache"]
         entry |= {"analysis_version": analysis_version(), "kernel": kernel}
     body = json.dumps(entry, sort_keys=True).encode()
     return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
@@ -90,8 +87,7 @@ def store(result: Compiled | CompileError, key: str) -> bool:
     """
     if isinstance(result, CompileError) and result.kind not in REPEATABLE_KINDS:
         return False
-    path = entry_path(key)
-    temporary = None
+    path, temporary = entry_path(key), None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=".tmp", delete=False) as file:

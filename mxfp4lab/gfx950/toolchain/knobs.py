@@ -15,27 +15,13 @@ from collections.abc import Iterator, Mapping
 
 # Names the submissions set, and every variable by which Triton 3.6 to 3.9 changes generated code.
 KNOBS: tuple[str, ...] = (
-    "AMDGCN_ANALYZE_SMALL_TENSOR_RANGE",
-    "AMDGCN_SCALARIZE_PACKED_FOPS",
-    "AMDGCN_USE_BUFFER_ATOMICS",
-    "AMDGCN_USE_BUFFER_OPS",
-    "DISABLE_LLVM_OPT",
-    "DISABLE_PTXAS_OPT",
-    "HIP_FORCE_DEV_KERNARG",
-    "OPTIMIZE_EPILOGUE",
-    "PYTORCH_ROCM_ARCH",
-    "TRITON_DEBUG",
-    "TRITON_DEFAULT_FP_FUSION",
-    "TRITON_DISABLE_LINE_INFO",
-    "TRITON_F32_DEFAULT",
-    "TRITON_FORCE_DISABLE_FP_FUSION",
-    "TRITON_HIP_USE_ASYNC_COPY",
-    "TRITON_HIP_USE_BLOCK_PINGPONG",
-    "TRITON_HIP_USE_COEXEC_SCHEDULER",
-    "TRITON_HIP_USE_EXPERT_SCHEDULING",
-    "TRITON_HIP_USE_IN_THREAD_TRANSPOSE",
+    "AMDGCN_ANALYZE_SMALL_TENSOR_RANGE", "AMDGCN_SCALARIZE_PACKED_FOPS", "AMDGCN_USE_BUFFER_ATOMICS",
+    "AMDGCN_USE_BUFFER_OPS", "DISABLE_LLVM_OPT", "DISABLE_PTXAS_OPT", "HIP_FORCE_DEV_KERNARG", "OPTIMIZE_EPILOGUE",
+    "PYTORCH_ROCM_ARCH", "TRITON_DEBUG", "TRITON_DEFAULT_FP_FUSION", "TRITON_DISABLE_LINE_INFO", "TRITON_F32_DEFAULT",
+    "TRITON_FORCE_DISABLE_FP_FUSION", "TRITON_HIP_USE_ASYNC_COPY", "TRITON_HIP_USE_BLOCK_PINGPONG",
+    "TRITON_HIP_USE_COEXEC_SCHEDULER", "TRITON_HIP_USE_EXPERT_SCHEDULING", "TRITON_HIP_USE_IN_THREAD_TRANSPOSE",
     "TRITON_OVERRIDE_ARCH",
-)
+)  # fmt: skip
 # Triton 3.10 turns fusion off unless told otherwise; a tuned kernel must not change under a newer compiler.
 DEFAULTS: dict[str, str] = {"TRITON_DEFAULT_FP_FUSION": "1"}
 
@@ -58,13 +44,8 @@ def current_knobs(overrides: Mapping[str, str | None] | None = None) -> dict[str
     unknown = sorted(set(overrides) - set(KNOBS))
     if unknown:
         raise ValueError(f"knobs: unknown name {unknown[0]!r}; allowed: {', '.join(KNOBS)}")
-    values = {**DEFAULTS, **{name: os.environ[name] for name in KNOBS if name in os.environ}}
-    for name, value in overrides.items():
-        if value is None:
-            values.pop(name, None)
-        else:
-            values[name] = str(value)
-    return dict(sorted(values.items()))
+    values = {**DEFAULTS, **{name: os.environ[name] for name in KNOBS if name in os.environ}, **overrides}
+    return {name: str(value) for name, value in sorted(values.items()) if value is not None}
 
 
 def buffer_operations(knobs: Mapping[str, str]) -> bool:
@@ -112,10 +93,8 @@ def toolchain_versions() -> dict[str, str]:
         head = file.read(1 << 16)  # ELF headers and build id: enough to tell two builds of one version apart
     build = hashlib.sha256(head + str(os.path.getsize(path)).encode()).hexdigest()[:12]
     versions = {"triton": triton.__version__, "libtriton": build}
-    try:
+    with contextlib.suppress(ImportError, OSError, AttributeError):  # older builds link LLVM into libtriton
         from triton.backends.amd.compiler import get_amd_codegen_revision
 
         versions["amd_llvm"] = get_amd_codegen_revision()
-    except (ImportError, OSError, AttributeError):
-        pass  # older builds link LLVM into libtriton
     return versions

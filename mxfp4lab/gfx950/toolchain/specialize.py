@@ -6,14 +6,14 @@ Offline code equals on-box code only if the arguments are specialised alike. The
 - pointer: "*dtype"; divisible by 16 if the address is; on AMD also `tt.pointer_range 32` if the tensor's storage is
   at most 2^31 - 1 bytes and buffer operations are on (they need 32-bit offsets);
 - int: equal to 1 -> a constexpr; else i32, i64 or u64 by value; divisible by 16 if the value is;
-- bool: u1; float: fp32; None: a constexpr;
+- bool: u1; float: fp32; None: a constexpr; tuple: each of its entries, named "p[0]", "p[1]", ...;
 - `do_not_specialize` keeps only the type, `do_not_specialize_on_alignment` drops the divisibility; an annotated type
   wins over the value's, is never folded, and annotated floats are not specialised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,22 +33,40 @@ class Pointer:
 
 
 @dataclass(frozen=True)
+class Typed:
+    """An argument of which the type is known, and no value: `attributes` as in `Specialization`."""
+
+    kind: str
+    attributes: str
+
+
+@dataclass(frozen=True)
 class Specialization:
-    """Signature, constants and attributes in the form that `triton.compiler.ASTSource` takes.
+    """Signature, constants and attributes, from which `triton.compiler.ASTSource` is made.
 
     Attributes:
-        signature: parameter -> type, "constexpr" for constants, in parameter order.
-        constants: parameter -> value of every constexpr, folded arguments included.
-        attributes: parameter -> subset of "DS": divisible by 16, small (32-bit offsets).
+        signature: parameter -> type, "constexpr" for constants, a tuple of them for a tuple; in parameter order.
+        constants: name -> value of every constexpr, folded arguments included; "p[0]" within a tuple.
+        attributes: name -> subset of "DS": divisible by 16, small (32-bit offsets).
     """
 
-    signature: dict[str, str]
+    signature: dict[str, Any]
     constants: dict[str, Any]
     attributes: dict[str, str]
 
     def runtime_signature(self) -> tuple[tuple[str, str], ...]:
         """(name, type) of the arguments that exist at launch, in order."""
-        return tuple((name, kind) for name, kind in self.signature.items() if kind != "constexpr")
+        flat = (pair for name, kind in self.signature.items() for pair in flatten(kind, name))
+        return tuple((name, kind) for name, kind in flat if kind != "constexpr")
+
+
+def flatten(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """(name, value) of what a kernel is given for an argument: a tuple's entries one after another, as Triton does."""
+    if isinstance(value, (tuple, list)):
+        for position, entry in enumerate(value):
+            yield from flatten(entry, f"{name}[{position}]")
+    else:
+        yield name, value
 
 
 def specialize(
@@ -58,116 +76,112 @@ def specialize(
 
     Args:
         jit_fn: a `triton.JITFunction`.
-        arguments: parameter -> `Pointer`, int, float, bool or None for run-time parameters, any value for constexprs.
+        arguments: parameter -> `Pointer`, `Typed`, int, float, bool, None or a tuple of them for run-time parameters,
+            any value for constexprs.
         arch: "gfx950" or another target; only AMD targets get the 32-bit pointer range.
         buffer_ops: whether AMDGCN_USE_BUFFER_OPS is on.
         folded: run-time parameters that become constants, as the JIT makes of an argument that is a `tl.constexpr`.
 
     Raises:
-        ValueError: an argument is missing or unknown, or its type cannot be passed to a kernel.
+        CompileError: an argument is missing or unknown, or its type cannot be passed to a kernel ("request").
     """
     names = [parameter.name for parameter in jit_fn.params]
     unknown = sorted(set(arguments) - set(names))
     if unknown:
-        raise ValueError(f"arguments: {jit_fn.__name__} has no parameter {unknown[0]!r}; it has {', '.join(names)}")
+        has = f"has no parameter {unknown[0]!r}; it has {', '.join(names)}"
+        raise CompileError(f"arguments: {jit_fn.__name__} {has}", "request")
     signature, constants, attributes = {}, {}, {}
-    for parameter in jit_fn.params:
-        name = parameter.name
-        if name not in arguments and not parameter.has_default:
-            raise ValueError(f"arguments: {jit_fn.__name__} needs a value for {name!r}")
-        value = arguments.get(name, parameter.default)
+
+    def settle(parameter: Any, value: Any, name: str) -> Any:
+        """The type of an argument; what else is known of it is noted under its name."""
+        constant = parameter.is_constexpr or parameter.name in folded
+        if isinstance(value, (tuple, list)) and not constant:
+            return tuple(settle(parameter, entry, f"{name}[{place}]") for place, entry in enumerate(value))
         kind, attribute = "constexpr", ""
-        if not parameter.is_constexpr and name not in folded:
+        if not constant:
             kind, attribute = _specialize_value(parameter, value, buffer_ops and arch.startswith("gfx"))
-        signature[name] = kind
         if kind == "constexpr":
             constants[name] = value
         elif attribute:
             attributes[name] = attribute
+        return kind
+
+    for parameter in jit_fn.params:
+        name = parameter.name
+        value = arguments.get(name, parameter.default)
+        if (name not in arguments and not parameter.has_default) or (parameter.is_constexpr and _is_typed(value)):
+            raise CompileError(f"arguments: {jit_fn.__name__} needs a value for {name!r}", "request")
+        signature[name] = settle(parameter, value, name)
     return Specialization(signature, constants, attributes)
 
 
-def specialize_launch(jit_fn: Any, launch: Any, buffers: Sequence[Any], arch: str, buffer_ops: bool) -> Specialization:
-    """`specialize` for a plan's launch: its `constants`, and its `args`, of which some name one of `buffers`.
+def launch_arguments(launch: Any, buffers: Sequence[Any]) -> dict[str, Any]:
+    """A plan's launch as `specialize` takes it: its `constants`, and its `args`, of which some name one of `buffers`.
 
     Raises:
-        ValueError: as `specialize`, or an argument names no buffer.
+        CompileError: an argument names no buffer ("request").
     """
     by_name = {buffer.name: buffer for buffer in buffers}
-    arguments: dict[str, Any] = dict(launch.constants)
+    arguments: dict[str, Any] = {**dict(launch.constants), **dict(launch.args)}
     for name, value in launch.args:
-        arguments[name] = value
         if hasattr(value, "buffer"):
             if value.buffer not in by_name:
-                raise ValueError(f"args: {name} names a buffer the plan lacks: {value.buffer!r}")
+                raise CompileError(f"args: {name} names a buffer the plan lacks: {value.buffer!r}", "request")
             buffer = by_name[value.buffer]
             dtype = DTYPE_NAMES.get(buffer.dtype, buffer.dtype)
             arguments[name] = Pointer(dtype, small=buffer.nbytes <= MAX_BUFFER_BYTES)
-    return specialize(jit_fn, arguments, arch, buffer_ops, dict(launch.constants))
+    return arguments
 
 
-def specialize_types(
-    jit_fn: Any, signature: Mapping[str, str], constants: Mapping[str, Any], aligned: Collection[str] | None,
-    small: bool,
-) -> Specialization:  # fmt: skip
-    """A specialisation by types alone: pointers of 16-byte alignment unless `aligned` lists what is.
+def typed_arguments(signature: Mapping[str, Any], aligned: Collection[str] | None, small: bool) -> dict[str, Any]:
+    """Types as `specialize` takes them: pointers of 16-byte alignment unless `aligned` lists what is.
 
     Raises:
-        CompileError: a parameter without type or value, or one that the kernel lacks ("request").
+        CompileError: `aligned` names no argument ("request").
     """
-    resolved, values, attributes = {}, {}, {}
-    for parameter in jit_fn.params:
-        name = parameter.name
-        if name in constants or (parameter.is_constexpr and parameter.has_default):
-            resolved[name], values[name] = "constexpr", constants.get(name, parameter.default)
-        elif name in signature and not parameter.is_constexpr:
-            resolved[name] = kind = signature[name]
-            pointer = kind.startswith("*")
-            divisible = pointer if aligned is None else name in aligned
-            if divisible or (pointer and small):
-                attributes[name] = "D" * divisible + "S" * (pointer and small)
-        else:
-            where = "constants" if parameter.is_constexpr else "signature"
-            raise CompileError(f"{where}: {jit_fn.__name__} needs {name!r}", "request")
-    unknown = sorted({*constants, *signature, *(aligned or ())} - set(resolved))
+    flat = dict(pair for name, kind in signature.items() for pair in flatten(kind, name))
+    unknown = sorted(set(aligned or ()) - set(flat))
     if unknown:
-        raise CompileError(f"signature: {jit_fn.__name__} has no parameter {unknown[0]!r}", "request")
-    return Specialization(resolved, values, attributes)
+        raise CompileError(f"aligned: no argument {unknown[0]!r}; there are {', '.join(flat)}", "request")
+
+    def typed(kind: Any, name: str) -> Any:
+        if isinstance(kind, (tuple, list)):
+            return tuple(typed(entry, f"{name}[{place}]") for place, entry in enumerate(kind))
+        pointer = kind.startswith("*")
+        divisible = pointer if aligned is None else name in aligned
+        return Typed(kind, "D" * divisible + "S" * (pointer and small))
+
+    return {name: typed(kind, name) for name, kind in signature.items()}
+
+
+def _is_typed(value: Any) -> bool:
+    return any(isinstance(entry, Typed) for _, entry in flatten(value, ""))
 
 
 def _specialize_value(parameter: Any, value: Any, buffer_ops: bool) -> tuple[str, str]:
     annotated = parameter.annotation_type or ""
     specialised = not parameter.do_not_specialize
     aligning = specialised and not parameter.do_not_specialize_on_alignment
+    attribute = ""
+    if isinstance(value, Typed):
+        return value.kind, value.attributes
+    if value is None:
+        return "constexpr", ""
     if isinstance(value, Pointer):
         kind = f"*{'k' if parameter.is_const else ''}{value.dtype}"
-        attribute = "D" if aligning and value.aligned else ""
-        if specialised and value.small and buffer_ops:
-            attribute += "S"
-    elif value is None:
-        kind, attribute = "constexpr", ""
+        attribute = "D" * (aligning and value.aligned) + "S" * (specialised and value.small and buffer_ops)
     elif isinstance(value, bool):
-        kind, attribute = "u1", ""
+        kind = "u1"
     elif isinstance(value, int):
-        kind = "i32" if -(2**31) <= value < 2**31 else "i64" if value < 2**63 else "u64"
         if value == 1 and specialised and not annotated:
             return "constexpr", ""
-        attribute = "D" if aligning and value % 16 == 0 else ""
+        kind = "i32" if -(2**31) <= value < 2**31 else "i64" if value < 2**63 else "u64"
+        attribute = "D" * (aligning and value % 16 == 0)
     elif isinstance(value, float):
-        kind, attribute = "fp32", ""
+        kind = "fp32"
     else:
-        raise ValueError(
-            f"arguments: {parameter.name} is a {type(value).__name__}; allowed: a pointer, int, float, bool, None"
-        )
-    if annotated and kind != "constexpr":
-        kind = annotated
-        if annotated == "u1" or annotated[:2] in ("fp", "bf"):
-            attribute = ""
-    return kind, attribute
-
-
-def source_attributes(jit_fn: Any, attributes: Mapping[str, str]) -> dict[tuple[int], list[list]]:
-    """Attributes in the form that `ASTSource` takes: (parameter index,) -> [[name, value], ...]."""
-    names = [parameter.name for parameter in jit_fn.params]
-    meaning = {"D": ["tt.divisibility", 16], "S": ["tt.pointer_range", 32]}
-    return {(names.index(name),): [list(meaning[flag]) for flag in flags] for name, flags in attributes.items()}
+        what = f"{parameter.name} is a {type(value).__name__}"
+        raise CompileError(f"arguments: {what}; allowed: a pointer, int, float, bool, None", "request")
+    if annotated == "u1" or annotated[:2] in ("fp", "bf"):
+        attribute = ""
+    return annotated or kind, attribute
