@@ -40,6 +40,8 @@ FORMS = {  # what a form in gpu_forms.py ends with: "True", or a part of what is
     "default_device": "True",
     "storage_offsets": "True",
     "compiled_whole_graph_with_a_print": "Unsupported",
+    "memory_snapshot": "Refused: memorySnapshot of torch.cuda is not modelled",
+    "memory_peak": "True",
     "sparse": "Refused: a GPU tensor of layout torch.sparse_coo is not modelled",
     "deepcopy": "True",
 }

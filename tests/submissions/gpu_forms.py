@@ -229,6 +229,17 @@ def compiled_whole_graph_with_a_print(data):
 
 
 @form
+def memory_snapshot(data):
+    torch.cuda.memory_snapshot()
+
+
+@form
+def memory_peak(data):
+    torch.cuda.reset_peak_memory_stats()
+    return torch.cuda.max_memory_allocated() == torch.cuda.memory_allocated() > X.nbytes
+
+
+@form
 def sparse(data):
     return X.to_sparse()
 

@@ -53,14 +53,15 @@ class Arguments(TorchFunctionMode):
         if name == "pin_memory":
             if args[0].is_cuda:
                 raise RuntimeError(f"cannot pin '{args[0].type()}' only dense CPU tensors can be pinned")
-            return self._pinned(args[0])
+            return self._pinned(args[0]).copy_(args[0])
         self._check_generator(args, kwargs)
         if kwargs.get("pin_memory") and torch.device(kwargs.get("device") or "cpu").type == "cpu":
-            return self._pinned(func(*args, **{**kwargs, "pin_memory": False}))
+            made = func(*args, **{**kwargs, "pin_memory": False})
+            return self._pinned(made).copy_(made)
         if name in ("to", "cpu") and kwargs.get("non_blocking") and args[0].is_cuda:
             there = func(*args, **{**kwargs, "non_blocking": False})
             if not there.is_cuda:  # torch puts it into pinned memory, which is filled some time later
-                return self._pinned(torch.empty_like(there)).copy_(args[0].to(there.dtype), non_blocking=True)
+                return self._pinned(there).copy_(args[0].to(there.dtype), non_blocking=True)
             return there
         return func(*args, **kwargs)
 
@@ -71,6 +72,7 @@ class Arguments(TorchFunctionMode):
             if torch.device(kwargs.get("device") or ("cuda" if on_gpu else "cpu")).type == "cpu":
                 raise RuntimeError("Expected a 'cpu' device type for generator but found 'cuda'")
 
-    def _pinned(self, tensor: torch.Tensor) -> torch.Tensor:
-        raw = self._heap.tensor(tensor.numel() * tensor.element_size(), pinned=True)
-        return raw.view(tensor.dtype).view(tensor.shape).copy_(tensor)
+    def _pinned(self, like: torch.Tensor) -> torch.Tensor:
+        """Uninitialised pinned memory of that dtype and shape."""
+        raw = self._heap.tensor(like.numel() * like.element_size(), pinned=True)
+        return raw.view(like.dtype).view(like.shape)
