@@ -182,7 +182,7 @@ class LaunchService:
         if max(grid) * threads >= 1 << 32:
             return {"error": f"grid {grid}: {max(grid) * threads} work-items along an axis, a GPU takes 2^32 - 1"}
         if not all(grid):
-            return {"written": []}  # an empty grid launches nothing, as on the GPU
+            return {}  # an empty grid launches nothing, as on the GPU
         buffers = [self._buffer(entry) for entry in message["buffers"]]
         names: dict[int, str] = {}
         arguments: list[tuple[str, int | float | tuple[int, int]]] = []
@@ -214,7 +214,7 @@ class LaunchService:
             self._results[key.digest()] = result
         use.findings += [finding for finding in findings if finding not in use.findings]
         use.lane_instructions += lane_instructions
-        return {"written": sorted(written)}
+        return {}
 
     def _execute(self, use: KernelUse, grid, arguments, buffers, names):
         """(buffers that changed, as bytes by index; lane-instructions; findings) of a launch, done in place."""

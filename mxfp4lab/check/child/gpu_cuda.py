@@ -12,7 +12,7 @@ import types
 import torch
 
 from .gpu_memory import DEVICE_BYTES
-from .gpu_queues import DEVICE, Event, Graph, GraphContext, Queue
+from .gpu_order import DEVICE, Event, Graph, GraphContext, Queue
 
 _TORCH_COMPILE = torch.compile
 _MODES = ("default", "lite", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune")
@@ -46,7 +46,7 @@ PROPERTIES = types.SimpleNamespace(
 
 def replace(backend) -> None:
     """Replace what torch has for GPUs; `backend` does the work."""
-    cuda, order = torch.cuda, backend.order
+    cuda = torch.cuda
     torch.version.hip, torch.version.cuda = "7.0.0", None
     cuda._initialized, cuda._lazy_init = True, lambda: None
     functions = _c_functions(backend)
@@ -58,12 +58,12 @@ def replace(backend) -> None:
     cuda.device_count = torch._C._accelerator_hooks_device_count = lambda: 1
     cuda._exchange_device = cuda._maybe_exchange_device = functions["exchangeDevice"]
     for kind in (Event, Queue, Graph):
-        kind.order = order
+        kind.order = backend.order
     cuda.Event = torch.Event = cuda.streams.Event = Event
     cuda.Stream = torch.Stream = cuda.ExternalStream = cuda.streams.Stream = Queue
     cuda.CUDAGraph = cuda.graphs.CUDAGraph = Graph
     cuda.graph = cuda.graphs.graph = GraphContext
-    cuda.is_current_stream_capturing = lambda: order.capturing is not None
+    cuda.is_current_stream_capturing = lambda: backend.order.capturing is not None
     cuda.graph_pool_handle = lambda: (0, 1)
     cuda.make_graphed_callables = lambda *_, **__: backend.link.refuse("make_graphed_callables is not modelled")
     cuda.cudart = _runtime
@@ -79,7 +79,7 @@ def replace(backend) -> None:
 
 def _c_functions(backend) -> dict[str, object]:
     """What torch.cuda asks of its C++ part, by name without `_cuda_`."""
-    order, heap, sync_mode = backend.order, backend.heap, [0]
+    heap, sync_mode = backend.heap, [0]
 
     def set_device(index: int) -> int:
         if index > 0:
@@ -101,11 +101,11 @@ def _c_functions(backend) -> dict[str, object]:
         "getCurrentBlasHandle": lambda: 1,
         "get_sync_debug_mode": lambda: sync_mode[0],
         "set_sync_debug_mode": lambda mode: sync_mode.__setitem__(0, mode),
-        "getCurrentRawStream": lambda device: order.current,
-        "getCurrentStream": lambda device: (order.current, 0, 1),
+        "getCurrentRawStream": lambda device: 0,
+        "getCurrentStream": lambda device: (0, 0, 1),
         "getDefaultStream": lambda device: (0, 0, 1),
-        "setStream": lambda stream_id, **_: setattr(order, "current", stream_id),
-        "synchronize": order.synchronize,
+        "setStream": lambda **_: None,
+        "synchronize": backend.order.wait,
         "memoryStats": memory,
         "resetPeakMemoryStats": lambda device: setattr(heap, "peak", heap.allocated),
         "emptyCache": lambda: None,

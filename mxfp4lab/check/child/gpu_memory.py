@@ -14,7 +14,7 @@ import ctypes
 import mmap
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -62,18 +62,15 @@ class Block:
 
     Attributes:
         address: where it lies; offset: the same in the window.
-        nbytes: as asked for; size: as reserved; queue: for whose work.
+        nbytes: as asked for; size: as reserved.
         pinned: host memory that the GPU reaches.
-        writer: (queue, number) of the work that wrote it last.
     """
 
     address: int
     offset: int
     nbytes: int
     size: int
-    queue: int = 0
     pinned: bool = False
-    writer: tuple[int, int] | None = None
 
 
 class Heap:
@@ -88,11 +85,10 @@ class Heap:
         self._window = window
         self._origin = ctypes.addressof(ctypes.c_char.from_buffer(window))
         self._next, self._end = start, len(window)
-        self._free: dict[tuple[int, int], list[Block]] = {}  # (queue, size) -> blocks: a queue gets its own again
+        self._free: dict[int, list[Block]] = {}  # size -> blocks
         self._lock = threading.RLock()
         self._managed: dict[int, tuple[object, Block]] = {}
         self._deleter = _Deleter(self._deleted)
-        self.queue: Callable[[], int] = lambda: 0  # the queue that asks for memory
         self.blocks: dict[int, Block] = {}
         self.allocated = self.peak = 0
 
@@ -114,8 +110,7 @@ class Heap:
 
     def _take(self, nbytes: int, poison: bool) -> Block:
         size = -(-nbytes // ROUND) * ROUND
-        queue = self.queue()
-        found = self._free.get((queue, size))
+        found = self._free.get(size)
         if found:
             block = found.pop()
             block.nbytes = nbytes
@@ -123,7 +118,7 @@ class Heap:
             if self._next + size > self._end:
                 asked, free = f"{nbytes / 2**30:.2f} GiB", f"{(self._end - self._next) / 2**30:.2f} GiB"
                 raise torch.OutOfMemoryError(f"HIP out of memory. Tried to allocate {asked}. {free} are free.")
-            block = Block(self._origin + self._next, self._next, nbytes, size, queue)
+            block = Block(self._origin + self._next, self._next, nbytes, size)
             self._next += size
             if poison and size < LARGE:
                 ctypes.memset(block.address, POISON, size)
@@ -146,7 +141,7 @@ class Heap:
                 start = -(-block.address // mmap.PAGESIZE) * mmap.PAGESIZE
                 length = (block.address + block.size - start) // mmap.PAGESIZE * mmap.PAGESIZE
                 ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), _REMOVE)
-            self._free.setdefault((block.queue, block.size), []).append(block)
+            self._free.setdefault(block.size, []).append(block)
 
     def at(self, address: int) -> Block | None:
         """The live block that holds an address."""
@@ -159,6 +154,10 @@ class Heap:
     def block_of(self, tensor: torch.Tensor) -> Block | None:
         """The block behind a tensor; None for memory that is no part of the heap, or none at all."""
         return self.blocks.get(tensor.untyped_storage().data_ptr())
+
+    def blocks_of(self, tensors: Iterable[torch.Tensor]) -> list[Block]:
+        """The blocks behind tensors."""
+        return [block for tensor in tensors if (block := self.block_of(tensor)) is not None]
 
     def bytes_of(self, block: Block) -> torch.Tensor:
         """The whole block as a CPU tensor, uint8 [nbytes]."""

@@ -125,4 +125,6 @@ def mapped(values: object, function):
         return function(values)
     if type(values) in (list, tuple):
         return type(values)(mapped(value, function) for value in values)
+    if isinstance(values, dict):
+        return {name: mapped(value, function) for name, value in values.items()}
     return values

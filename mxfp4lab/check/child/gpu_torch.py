@@ -13,7 +13,7 @@ import torch
 from .gpu_arguments import Arguments
 from .gpu_cuda import invalid_device, replace
 from .gpu_memory import Heap, register_device, restride
-from .gpu_queues import HOST, Order
+from .gpu_order import Order
 from .gpu_rules import GRANTED, Facts, check_devices, check_dtypes, facts_of, mapped, tensors_in
 from .link import HEAP_START, Link
 
@@ -52,7 +52,7 @@ class Backend:
         Raises:
             Refused: the first refusal.
         """
-        self.order.synchronize()
+        self.order.wait()
         result = function()
         if self.triton is not None and self.triton.tuned:
             self.triton.compare_choices(function, result)
@@ -100,28 +100,22 @@ class Backend:
         for one, other in ((target, source), (source, target)):
             if one.dtype == getattr(torch, "float4_e2m1fn_x2", None) != other.dtype:
                 raise AcceleratorError("CUDA error: device-side assert triggered (a conversion from or to float4)")
-        written, read = ([b for b in [self.heap.block_of(t)] if b is not None] for t in (target, source))
-        between = target.is_cuda != source.is_cuda
+        written, between = self.heap.blocks_of([target]), target.is_cuda != source.is_cuda
         late = between and non_blocking and source.is_cuda and any(block.pinned for block in written)
-        waits = between and not late and not (non_blocking and target.is_cuda)
-        if waits:
-            self.order.refuse_in_capture()
-        if late and self.order.capturing is not None:
-            self.link.refuse("a copy to the host inside a captured graph is not modelled")
+        if between and not late and not (non_blocking and target.is_cuda):
+            self.order.wait()
 
         def copy() -> None:
-            self.order.work([*read, *written], written)
-            if late:
-                now = self._host(source).clone()
-                self.order.later(lambda: target.copy_(now))
-                return
-            if waits:
-                self.order.wait(HOST, self.order.seen(self.order.current))
             self._host(target).copy_(self._host(source))
 
         self.order.saved(written)
+        if late:
+            now = self._host(source).clone()
+            self.order.issued += 1
+            self.order.later(lambda: target.copy_(now))
+            return target
         copy()
-        self.order.run(copy, (target, source))
+        self.order.ran(copy, (target, source))
         return target
 
     def _host(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -149,14 +143,13 @@ class Backend:
         if facts.generator:
             bound["generator"] = self._generator_for(bound.get("generator"))
         if facts.name in _WAITS:
-            self.order.synchronize(self.order.current)
+            self.order.wait()
         lowered: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # id of the host twin -> (it, the GPU tensor)
         twins: dict[int, torch.Tensor] = {}
 
         def lower(tensor: torch.Tensor) -> torch.Tensor:
             if not tensor.is_cuda:
                 return tensor
-            self._refuse_sparse(tensor)
             if id(tensor) not in twins:
                 twins[id(tensor)] = twin = self.heap.host(tensor)
                 lowered[id(twin)] = (twin, tensor)
@@ -177,13 +170,9 @@ class Backend:
                     value = torch.tensor(value)  # a number that became a tensor on its way
                 given[name] = mapped(value, lower_out if name in facts.outs else lower)
         positional = [given.pop(name) for name, _, keyword in facts.arguments if not keyword and name in given]
-        blocks = [block for t in tensors if t.layout == torch.strided and (block := self.heap.block_of(t)) is not None]
-        written = tensors_in([bound.get(name) for name in facts.written], [])
-        changed = [block for t in written if (block := self.heap.block_of(t)) is not None]
-        self.order.saved(changed)
+        self.order.saved(self.heap.blocks_of(tensors_in([bound.get(name) for name in facts.written], [])))
 
         def compute():
-            self.order.work(blocks, changed)
             return self._on_cpu(op, facts, positional, given)
 
         result = compute()
@@ -198,18 +187,17 @@ class Backend:
                 return lowered[id(tensor)][1]
             if on_cpu or any(tensor is t for t in tensors):
                 return tensor
-            self._refuse_sparse(tensor)
+            if tensor.layout != torch.strided:
+                self.link.refuse(f"a GPU tensor of layout {tensor.layout} is not modelled")
             block = self.heap.block_of(tensor)
             if block is not None:
                 base = next(g for t, g in lowered.values() if self.heap.block_of(g) is block)
                 return restride(base, tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset())
             made.append(self.to_gpu(tensor))
-            self.order.work([], [b for b in [self.heap.block_of(made[-1])] if b])
             return made[-1]
 
         lifted = mapped(result, lift)
-        if self.order.capturing is not None:
-            self.order.run(lambda: self._again(compute, made), (tensors, made))
+        self.order.ran(lambda: self._again(compute, made), (tensors, made))
         return lifted
 
     def _again(self, compute, made: list[torch.Tensor]) -> None:
@@ -217,10 +205,6 @@ class Backend:
         fresh = [t for t in tensors_in([compute()], []) if self.heap.block_of(t) is None]
         for old, new in zip(made, fresh, strict=False):
             self.heap.host(old).copy_(new)
-
-    def _refuse_sparse(self, tensor: torch.Tensor) -> None:
-        if tensor.layout != torch.strided:
-            self.link.refuse(f"a GPU tensor of layout {tensor.layout} is not modelled")
 
     def _generator_for(self, given: torch.Generator | None) -> torch.Generator:
         if given is None:
@@ -248,27 +232,13 @@ class Backend:
 
     def _widened(self, op, facts: Facts, positional: list, given: dict, dtype: torch.dtype):
         """A dtype that the GPU takes and the CPU does not, by way of a wider one that holds all its values."""
-        wide = torch.float64 if dtype.is_floating_point or facts.name == "histc" else torch.int64
-        pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
-
-        def widen(tensor: torch.Tensor) -> torch.Tensor:
-            if tensor.dtype != dtype:
-                return tensor
-            pairs.append((tensor.to(wide), tensor))
-            return pairs[-1][0]
-
-        result = op(*[mapped(value, widen) for value in positional], **{k: mapped(v, widen) for k, v in given.items()})
-        back = {id(new): old for new, old in pairs}
+        wide = {id(t): t.double() for t in tensors_in([positional, given], []) if t.dtype == dtype}
+        narrow = {id(wide[id(t)]): t for t in tensors_in([positional, given], []) if id(t) in wide}
+        result = op(*mapped(positional, lambda t: wide.get(id(t), t)), **mapped(given, lambda t: wide.get(id(t), t)))
         if facts.written:
-            for new, old in pairs:
-                old.copy_(new.to(dtype))
-
-        def narrow(tensor: torch.Tensor) -> torch.Tensor:
-            return back.get(
-                id(tensor), tensor.to(dtype) if tensor.dtype == wide and facts.name != "count_nonzero" else tensor
-            )
-
-        return mapped(result, narrow)
+            for tensor in narrow.values():
+                tensor.copy_(wide[id(tensor)].to(dtype))
+        return mapped(result, lambda t: narrow.get(id(t), t.to(dtype) if t.dtype == torch.float64 else t))
 
 
 def _plainly(function):

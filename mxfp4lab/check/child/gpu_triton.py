@@ -21,7 +21,7 @@ from triton.runtime import driver as runtime_driver
 
 from .gpu_cuda import PROPERTIES
 from .gpu_memory import Block
-from .gpu_queues import DEVICE
+from .gpu_order import DEVICE
 from .gpu_torch import Backend
 
 MAX_THREADS = 1024
@@ -141,7 +141,7 @@ class Gfx950Driver(drivers.DriverBase):
         torch.cuda.set_device(device)
 
     def get_current_stream(self, device: int = 0) -> int:
-        return self.gpu.order.current
+        return 0
 
     def get_device_capability(self, device: int = 0) -> tuple[int, int]:
         return (9, 5)
@@ -164,7 +164,7 @@ class Gfx950Driver(drivers.DriverBase):
         """
         for _ in range(BENCHMARK_RUNS):
             fn()
-        self.gpu.order.synchronize()
+        self.gpu.order.wait()
         self.link.ask({"op": "note", "text": "a benchmark inside the submission was run and not timed: all take 1 ms"})
         if quantiles is not None:
             return [1.0] * len(quantiles)
@@ -245,15 +245,13 @@ class Gfx950Driver(drivers.DriverBase):
         message["buffers"] = [{"offset": block.offset, "nbytes": block.nbytes} for block in touched]
 
         def send() -> None:
-            self.gpu.order.work(touched, [])
             answer = self.link.ask(message)
             if "error" in answer:
                 self.link.refuse(answer["error"])
-            self.gpu.order.wrote([touched[index] for index in answer.get("written", [])])
 
         self.gpu.order.saved(touched)
         send()
-        self.gpu.order.run(send, values)
+        self.gpu.order.ran(send, values)
 
     def _located(self, value: object) -> tuple[Block, int]:
         """The block and byte offset behind a pointer argument: a tensor, something with `data_ptr`, or an address."""
