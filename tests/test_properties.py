@@ -16,6 +16,7 @@ import pytest
 
 from mxfp4lab.config import CHOICES, GemmConfig, config_errors
 from mxfp4lab.plan import VARIANTS, Plan, default_config
+from mxfp4lab.plan.variants import MADE_BY
 from mxfp4lab.shapes import Shape
 from mxfp4lab.workers import compile_many
 from tests.mutations.cases import inputs_of
@@ -54,7 +55,7 @@ def verdicts(trials: list[tuple[str, Shape, GemmConfig]]) -> Iterator[Verdict]:
     plans: list[Plan | None] = []
     for variant, shape, config in trials:
         try:
-            plans.append(VARIANTS[variant].builder(config, shape, "gfx950", variant))
+            plans.append(MADE_BY[variant][0](config, shape, "gfx950", variant))
         except (ValueError, ArithmeticError, LookupError):
             plans.append(None)
     failed = {
