@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mxfp4lab.config import VARIANT_TRAITS, GemmConfig
+from mxfp4lab.config import VARIANTS, GemmConfig
 from mxfp4lab.shapes import Shape, parse_shape
 
 PICK_MIME = "application/vnd.mxfp4lab.pick+json"
@@ -24,7 +24,7 @@ MODELLED_CANDIDATES = 3
 
 def caveat_of(variant: str) -> str:
     """What a modelled time of the variant leaves open, "" if nothing."""
-    traits = VARIANT_TRAITS.get(variant)
+    traits = VARIANTS.get(variant)
     return traits.caveat if traits else ""
 
 
@@ -66,7 +66,7 @@ class StoredPick:
             return any(getattr(launch, "peer_stride", 0) for launch in launches)
 
         first, *others = self.choices
-        known = [(k.variant, k.config) for k in known_configs(self.shape) if not VARIANT_TRAITS[k.variant].needs_aiter]
+        known = [(k.variant, k.config) for k in known_configs(self.shape) if not VARIANTS[k.variant].needs_aiter]
         known = [choice for choice in others if choice in known] + known[:1] if self.arch == "gfx950" else []
         other_kinds = [c for c, near in zip(others, self._near(), strict=True) if near and c[0] != first[0]]
         if waits(first):
