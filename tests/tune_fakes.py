@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import random
@@ -18,9 +19,11 @@ from mxfp4lab.config import GemmConfig
 from mxfp4lab.gfx950 import Resources
 from mxfp4lab.records import Counts, LaunchCounts, Trial
 from mxfp4lab.shapes import Shape
+from mxfp4lab.tune import space
 from mxfp4lab.workers import Done, Outcome, Task
 
 SMALL = Shape(4, 2880, 512)
+_PLANS = functools.cache(space._plan)  # searches of one module plan the same configs
 
 
 @dataclass
@@ -102,6 +105,7 @@ class Tools:
         with (
             patch("mxfp4lab.workers.compile_many", self.compile_many),
             patch("mxfp4lab.emulate.count_plan", lambda compiled: self.count(compiled)),
+            patch("mxfp4lab.tune.space._plan", _PLANS),
             patch("mxfp4lab.tune.finals.verify", lambda *of: self.verify(*of)),
             patch.multiple(
                 "mxfp4lab.tune.search", stored_model=lambda: model,
