@@ -92,7 +92,7 @@ def read_picks(path: str | Path) -> list[StoredPick]:
         ValueError: no such file, no JSON, no pick in it, or a pick that is not valid; the message says which.
     """
     data = read_json(path)
-    found = list(_notebook_picks(data)) if "cells" in data else list(_plain_picks(data))
+    found = [pick for held in (_bundles(data) if "cells" in data else [data]) for pick in _plain_picks(held)]
     if not found:
         what = "no pick"
         if "cells" in data:
@@ -118,26 +118,19 @@ def read_json(path: str | Path) -> dict[str, Any]:
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as problem:
-        raise ValueError(f"{str(path)!r} is no JSON: {' '.join(str(problem).split())}") from None
+        raise ValueError(f"{str(path)!r} is no notebook and no other JSON: {' '.join(str(problem).split())}") from None
     if not isinstance(data, dict):
         raise ValueError(f"{str(path)!r} holds no JSON object")
     return data
 
 
-def _notebook_picks(notebook: dict) -> Iterator[Any]:
-    cells = notebook["cells"]
-    for cell in cells if isinstance(cells, list) else []:
-        outputs = cell.get("outputs") if isinstance(cell, dict) else None
-        for output in outputs if isinstance(outputs, list) else []:
-            data = output.get("data") if isinstance(output, dict) else None
-            bundle = data.get(PICK_MIME) if isinstance(data, dict) else None
-            if isinstance(bundle, str):  # nbformat allows a JSON type as text
-                try:
-                    bundle = json.loads(bundle)
-                except ValueError:
-                    raise ValueError(f"an output of type {PICK_MIME} is no JSON") from None
-            if isinstance(bundle, dict):
-                yield from _plain_picks(bundle)
+def _bundles(data: Any) -> Iterator[dict]:
+    """What a notebook shows as picks, wherever its outputs hold it."""
+    for name, value in data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ():
+        if name == PICK_MIME and isinstance(value, dict):
+            yield value
+        else:
+            yield from _bundles(value)
 
 
 def _plain_picks(data: dict) -> Iterator[Any]:

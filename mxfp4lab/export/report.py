@@ -135,7 +135,7 @@ def _plans_of(identity: str, out: str | Path, given: str | None) -> Iterator[tup
             raise ValueError(f"probe {identity!r} was not written here ({path}): name its file with --submission")
         text = _read(path)
     for _, variant, config, rest in _plan_lines(text):
-        label = re.match(r'\("[0-9a-f]{12}", "([0-9a-f]{16})", \(', rest)
+        label = re.search(r'\("[0-9a-f]{12}", "([0-9a-f]{16})",$', rest)
         if label:
             yield label[1], (variant, config)
 
@@ -229,10 +229,10 @@ def _benchmark_trial(
 
 
 def _plan_lines(text: str) -> Iterator[tuple[tuple[int, int, int], str, dict[str, Any], str]]:
-    """(shape, variant, config, the line below) of every plan that a file of the lab says in its table."""
+    """(shape, variant, config, the line above) of every plan that a file of the lab says in its table."""
     lines, shape = text.splitlines(), None
     for place, line in enumerate(lines):
-        if said := re.match(r"    \((\d+), (\d+), (\d+)\): [\[(]$", line):
+        if said := re.match(r"    \((\d+), (\d+), (\d+)\): \[\(", line):
             shape = tuple(map(int, said.groups()))
         if shape is None or not (said := re.match(r"        # (\w+) (\{.*)", line)):
             continue
@@ -241,7 +241,7 @@ def _plan_lines(text: str) -> Iterator[tuple[tuple[int, int, int], str, dict[str
             config, after = f"{config} {more[1]}", after + 1
         values = _json_object(config)
         if values is not None:
-            yield shape, said[1], values, lines[after].strip() if after < len(lines) else ""
+            yield shape, said[1], values, lines[place - 1]
 
 
 def _json_object(text: str) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from mxfp4lab import __version__
 from mxfp4lab.config import GemmConfig
-from mxfp4lab.export.closure import Closure, lab_source, sorted_imports
+from mxfp4lab.export.closure import Closure, free_names, lab_source, sorted_imports
 from mxfp4lab.export.lint import lint_source
 from mxfp4lab.export.picks import StoredPick, as_pick, caveat_of
 from mxfp4lab.plan import VARIANTS, CodeObjectLaunch, Plan, Ref, TritonLaunch, build_plan, default_config
@@ -26,7 +26,7 @@ MAX_CANDIDATES = 16
 WIDTH = 116
 HEADER = "#!POPCORN leaderboard amd-mxfp4-mm\n#!POPCORN gpu MI355X\n"
 OTHER_GPU_HEADER = "#!POPCORN leaderboard amd-mxfp4-mm\n# Written for {arch}: the leaderboard's own GPU is MI355X.\n"
-LAUNCHER = "mxfp4lab.export.launcher"
+LAUNCHER, PROBING = "mxfp4lab.export.launcher", "mxfp4lab.export.probing"
 DTYPES = {"bf16": "torch.bfloat16", "u8": "torch.uint8", "f32": "torch.float32", "i32": "torch.int32"}
 PLAN_FORM = (
     "# A plan: the sizes of C's memory; workspaces as (name, sizes, dtype, first value), kept from call to call; then",
@@ -44,7 +44,7 @@ def custom_kernel(data):
     # What a compiled kernel relies on: the shape, and how its tensors are aligned.
     key = (shape, *[tensor.data_ptr() % 16 for tensor in data])
     if key not in READY:
-        READY[key] = @FIRST@(shape, data)
+        READY[key] = @FIRST@ or prepared(any_shape(*shape), data)
     return READY[key](data)
 '''
 
@@ -140,41 +140,35 @@ def _config(value: Any) -> GemmConfig | None:
 def submission_text(head: str, plans: Mapping[Shape, Sequence[Plan]], knobs: Mapping[str, str]) -> str:
     """The file of some plans; with several plans for any shape it chooses at its first call."""
     several = any(len(made) > 1 for made in plans.values())
-    first = "fastest" if several else "first_use"
-    said = "its plans, of which the first call takes the fastest" if several else "its plan"
-    table = [
-        f"# (M, N, K): {said}.",
-        *PLAN_FORM,
-        "PLANS = {",
-        *table_lines(plans, "[(" if several else "("),
-        "}  # fmt: skip",
-    ]
-    return file_text(head, plans, knobs, {LAUNCHER: first}, "\n".join(table), ENTRY.replace("@FIRST@", first))
+    said = "# (M, N, K): its plans" + (", of which the first call takes the fastest." if several else ".")
+    table = [said, *PLAN_FORM, "PLANS = {", *table_lines(plans), "}  # fmt: skip"]
+    first = "fastest(shape, data)" if several else "next(usable(shape, data), None)"
+    return file_text(head, plans, knobs, "\n".join(table), ENTRY.replace("@FIRST@", first))
 
 
 def file_text(
-    head: str, plans: Mapping[Shape, Sequence[Plan]], knobs: Mapping[str, str], roots: Mapping[str, str], table: str,
-    entry: str,
+    head: str, plans: Mapping[Shape, Sequence[Plan]], knobs: Mapping[str, str], table: str, entry: str
 ) -> str:  # fmt: skip
-    """Everything below each other.
+    """A file out of its parts, between which stand imports and what they and the plans' kernels use.
 
     Args:
-        head: comment lines.
-        plans: whose kernels are copied.
-        knobs: environment variables, set before Triton is imported.
-        roots: module of the lab -> the function of it that the file needs.
-        table: statements that bind plans.
+        head: comments.
+        knobs: environment variables.
+        table: assignments that name kernels and plans.
         entry: `custom_kernel`.
     """
-    closure = Closure(given=("PLANS", "PROBED", "PROBE"))
+    closure = Closure(given=("PLANS", "PROBED", "PROBE", "READY", "TEST_SHAPES"))
     for launch in (launch for made in plans.values() for plan in made for launch in plan.launches):
         if isinstance(launch, CodeObjectLaunch):
             closure.add(lab_source(LAUNCHER), "gemm_a4w4_asm")
         else:
             for function in (launch.fn, *(value for _, value in launch.constants if hasattr(value, "fn"))):
                 closure.add(lab_source(function.fn.__module__), function.fn.__name__)
-    for module, name in roots.items():
-        closure.add(lab_source(module), name)
+    for name in free_names(entry):
+        for module in (LAUNCHER, PROBING):
+            if name in lab_source(module).bindings:
+                closure.add(lab_source(module), name)
+                break
     optional = closure.optional_imports()
     if optional:
         closure.add(lab_source(LAUNCHER), "Absent")
@@ -199,25 +193,20 @@ def _guarded(closure: Closure, optional: Mapping[str, str]) -> list[str]:
 
 
 def table_lines(
-    plans: Mapping[Shape, Sequence[Plan]], brackets: str, label: Callable[[Plan], str] = lambda plan: ""
-) -> list[str]:
-    """The rows of a table of plans.
-
-    Args:
-        brackets: "(" for one plan a shape, "[(" for a list of them.
-        label: what stands before a plan inside its brackets.
-    """
+    plans: Mapping[Shape, Sequence[Plan]], label: Callable[[Plan], str] = lambda plan: ""
+) -> list[str]:  # fmt: skip
+    """The rows of a table of plans; `label` is what stands before a plan inside its brackets."""
     lines = []
     for shape, made in plans.items():
-        lines.append(f"    ({shape.m}, {shape.n}, {shape.k}): {brackets[0]}")
+        before = f"    ({shape.m}, {shape.n}, {shape.k}): ["
         for plan in made:
+            lines.append(f"{before}({label(plan)}")
             lines += textwrap.wrap(
                 plan_line(plan), WIDTH, initial_indent="        # ", subsequent_indent="        #   "
             )
-            lines += [f"        ({label(plan)}"] if brackets == "[(" else []
-            lines += _plan_lines(plan, " " * (8 if brackets == "(" else 12))
-            lines += [f"        {')' if not label(plan) else '))'},"] if brackets == "[(" else []
-        lines.append(f"    {')' if brackets == '(' else ']'},")
+            lines += _plan_lines(plan, " " * 8)
+            before = "    ), "
+        lines.append("    )],")
     return lines
 
 
