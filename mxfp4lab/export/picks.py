@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mxfp4lab.config import VARIANT_TRAITS, GemmConfig
+from mxfp4lab.config import VARIANT_TRAITS, GemmConfig, check_variant
 from mxfp4lab.shapes import Shape, parse_shape
 
 PICK_MIME = "application/vnd.mxfp4lab.pick+json"
@@ -20,12 +20,6 @@ PICK_SCHEMA = 1
 MAX_FILE_BYTES = 512 << 20
 MAX_PICKS = 1000
 MODELLED_CANDIDATES = 3
-
-
-def caveat_of(variant: str) -> str:
-    """What a modelled time of the variant leaves open, "" if nothing."""
-    traits = VARIANT_TRAITS.get(variant)
-    return traits.caveat if traits else ""
 
 
 @dataclass(frozen=True)
@@ -55,9 +49,8 @@ class StoredPick:
         The pick, the best of another kind that the model cannot tell from it, and the best known submission's config;
         one of them always without workgroups that wait for each other.
         """
-        if count is None and not self.modelled:
-            return list(self.choices[:1])
-        if not self.modelled:
+        count = count or (MODELLED_CANDIDATES if self.modelled else 1)
+        if count == 1 or not self.modelled:
             return list(self.choices[:count])
         from mxfp4lab.plan import build_plan, known_configs
 
@@ -66,19 +59,14 @@ class StoredPick:
             return any(getattr(launch, "peer_stride", 0) for launch in launches)
 
         first, *others = self.choices
-        known = [(k.variant, k.config) for k in known_configs(self.shape) if not VARIANT_TRAITS[k.variant].needs_aiter]
-        known = [choice for choice in others if choice in known] + known[:1] if self.arch == "gfx950" else []
-        other_kinds = [c for c, near in zip(others, self._near(), strict=True) if near and c[0] != first[0]]
+        own, *intervals = self.intervals or (None,) * len(self.choices)
+        near = [i is None or own is None or (i[0] <= own[1] and own[0] <= i[1]) for i in intervals]
+        other_kinds = [c for c, is_near in zip(others, near, strict=True) if is_near and c[0] != first[0]]
         if waits(first):
             other_kinds.sort(key=waits)  # stable: the best without comes first
-        ordered = dict.fromkeys([first, *other_kinds[:1], *known[:1], *others])
-        return list(ordered)[: MODELLED_CANDIDATES if count is None else count]
-
-    def _near(self) -> list[bool]:
-        """Which alternatives the pick's interval cannot be told from; all where no interval is known."""
-        intervals = self.intervals or (None,) * len(self.choices)
-        own = intervals[0]
-        return [own is None or other is None or (other[0] <= own[1] and own[0] <= other[1]) for other in intervals[1:]]
+        known = [(k.variant, k.config) for k in known_configs(self.shape) if not VARIANT_TRAITS[k.variant].needs_aiter]
+        known = [choice for choice in others if choice in known] + known[:1] if self.arch == "gfx950" else []
+        return list(dict.fromkeys([first, *other_kinds[:1], *known[:1], *others]))[:count]
 
 
 def read_picks(path: str | Path) -> list[StoredPick]:
@@ -184,7 +172,7 @@ def _choice(values: Any) -> tuple[str, GemmConfig]:
     config = values.get("config") or {}
     if not isinstance(config, dict):
         raise ValueError("config is no object")
-    return values["variant"], GemmConfig.from_dict(config)
+    return check_variant(values["variant"]), GemmConfig.from_dict(config)
 
 
 def _interval(values: dict) -> tuple[float, float] | None:
@@ -201,9 +189,8 @@ def _sentence(shape: Shape, values: dict) -> str:
     span = f", {interval[0]:.2f} to {interval[1]:.2f}" if interval else ""
     if isinstance(measured, (int, float)):
         tie = "; a tie with another finalist" if values.get("tie") else ""
-        return (
-            f"{head}, {measured:.2f} us{span} measured ({values.get('regime', '')}, {values.get('device', '')}){tie}."
-        )
+        where = f"{values.get('regime', '')}, {values.get('device', '')}"
+        return f"{head}, {measured:.2f} us{span} measured ({where}){tie}."
     parts = []
     if isinstance(predicted, (int, float)):
         parts.append(f"picked by a model ({values.get('model_version', '')}: {predicted:.2f} us{span}, not measured)")
@@ -212,5 +199,5 @@ def _sentence(shape: Shape, values: dict) -> str:
     identical = values.get("bf16_identical")
     if isinstance(identical, (int, float)):
         parts.append(f"its gfx950 code was executed: {identical:.2%} of C's bf16 equal the reference")
-    caveat = caveat_of(values["variant"])
+    caveat = VARIANT_TRAITS[check_variant(values["variant"])].caveat
     return f"{head}, {'; '.join(parts)}." + (f" Mind: {caveat}." if caveat else "") if parts else ""

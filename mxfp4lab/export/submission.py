@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import triton
+
 from mxfp4lab import __version__
 from mxfp4lab.config import GemmConfig
 from mxfp4lab.export.closure import Closure, free_names, lab_source, sorted_imports
 from mxfp4lab.export.lint import lint_source
-from mxfp4lab.export.picks import StoredPick, as_pick, caveat_of
-from mxfp4lab.plan import VARIANTS, CodeObjectLaunch, Plan, Ref, TritonLaunch, build_plan, default_config
+from mxfp4lab.export.picks import StoredPick, as_pick
+from mxfp4lab.plan import VARIANTS, CodeObjectLaunch, Plan, Ref, TritonLaunch, build_plan
 from mxfp4lab.records import git_state
 from mxfp4lab.shapes import Shape, parse_shape
 
@@ -95,7 +97,7 @@ def export_submission(
     for pick in chosen:
         made = [build_plan(variant, config, pick.shape, pick.arch) for variant, config in pick.candidates(candidates)]
         plans[pick.shape] = list({(plan.variant, plan.config): plan for plan in made}.values())
-    head = _header(chosen, plans, command or _command(chosen, plans, path))
+    head = _header(chosen, plans, command or _command(chosen, path))
     text = submission_text(head, plans, check_knobs(first.knobs))
     refused = [finding for finding in lint_source(text) if finding.severity == "error"]
     if refused:
@@ -266,17 +268,15 @@ def _header(chosen: Sequence[StoredPick], plans: Mapping[Shape, Sequence[Plan]],
     lines = ["MXFP4 GEMM: A is quantized to MXFP4 (1x32 blocks, e8m0 scales) and multiplied with the packed B."]
     used = list(dict.fromkeys(plan.variant for made in plans.values() for plan in made))
     lines += [f"{name}: {VARIANTS[name].about}." for name in used]
-    lines += [
-        "",
-        f"Made for {arch} by mxfp4lab {__version__}{_commit()}, Triton {_triton()}; again by:",
-        f"  {command}",
-        "",
-    ]
+    state = git_state()
+    commit = f" (commit {state['commit'][:12]}{', changed' if state['dirty'] else ''})" if state else ""
+    lines += ["", f"Made for {arch} by mxfp4lab {__version__}{commit}, Triton {triton.__version__}; again by:"]
+    lines += [f"  {command}", ""]
     said = [pick.evidence for pick in chosen if pick.evidence]
     if not said:
         said = ["The given configs: nothing here says how they were chosen."]
     for plan in (plan for made in plans.values() for plan in made):
-        caveat = caveat_of(plan.variant)
+        caveat = VARIANTS[plan.variant].traits.caveat
         if caveat and not any(caveat in line for line in said):
             said.append(f"Mind, of {plan.variant}: {caveat}.")
     lines += list(dict.fromkeys(line for text in said for line in text.splitlines()))
@@ -290,33 +290,12 @@ def _printable(line: str) -> str:
     return "".join(c if c.isprintable() else " " for c in line)
 
 
-def _commit() -> str:
-    state = git_state()
-    return f" (commit {state['commit'][:12]}{', changed' if state['dirty'] else ''})" if state else ""
-
-
-def _triton() -> str:
-    import triton
-
-    return triton.__version__
-
-
-def _command(chosen: Sequence[StoredPick], plans: Mapping[Shape, Sequence[Plan]], path: str | Path | None) -> str:
-    """A command that makes the file again, where one can."""
-    name = Path(path).name if path is not None else "submission.py"
-    runs = list(dict.fromkeys(pick.run_id for pick in chosen))
-    if all(runs):
-        files = " ".join(f"outputs/runs/{run}/summary.json" for run in runs)
-        return f"python -m mxfp4lab export {files} {name}"
-    rows = [made[0] for made in plans.values()]
-    default = all(plan.config == default_config(plan.variant, plan.shape, plan.arch) for plan in rows)
-    kinds = {(plan.variant, None if default else plan.config) for plan in rows}
-    shapes = " ".join(f"--shape {plan.shape.m},{plan.shape.n},{plan.shape.k}" for plan in rows)
-    if len(kinds) == 1 and all(len(made) == 1 for made in plans.values()):
-        given = "" if default else f" --config '{plan_line(rows[0]).partition(' ')[2]}'"
-        target = "" if rows[0].arch == "gfx950" else f" --arch {rows[0].arch}"
-        return f"python -m mxfp4lab export --variant {rows[0].variant} {shapes}{given}{target} {name}"
-    return "mxfp4lab.export.export_submission, with the plans of the table below"
+def _command(chosen: Sequence[StoredPick], path: str | Path | None) -> str:
+    """The command that makes the file of recorded runs again; configs that were given stand in the table alone."""
+    if not all(pick.run_id for pick in chosen):
+        return "mxfp4lab.export.export_submission, with the plans of the table below"
+    files = " ".join(f"outputs/runs/{run}/summary.json" for run in dict.fromkeys(pick.run_id for pick in chosen))
+    return f"python -m mxfp4lab export {files} {Path(path).name if path is not None else 'submission.py'}"
 
 
 def write_file(path: Path, text: str) -> None:
