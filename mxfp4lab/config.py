@@ -144,11 +144,12 @@ _SLICED = (*_TILE, "tiles_n", "amax")
 
 
 @dataclass(frozen=True)
-class VariantTraits:
-    """What a variant fixes, and which axes it leaves to the config.
+class Variant:
+    """A way to compute C: what it fixes, and which axes it leaves to the config; `plan` builds it.
 
     Attributes:
-        a_mode: "fused", "prequant", or "open" (the config or a rule decides per shape).
+        about: one line for people.
+        a_mode: where A is quantized: "fused", "prequant", or "open" (the config or a rule decides per shape).
         b_layout: "rowmajor" or "preshuffled".
         axes: the fields of a config that it reads.
         arches: targets that it is written for; None: every one.
@@ -160,6 +161,7 @@ class VariantTraits:
         caveat: what a modelled time of it leaves open, "" if nothing.
     """
 
+    about: str
     a_mode: str
     b_layout: str
     axes: tuple[str, ...]
@@ -177,24 +179,44 @@ _HANDSHAKE = (
     "the model takes that as free"
 )
 _CDNA4 = ("gfx950",)
-VARIANT_TRAITS: dict[str, VariantTraits] = {
-    "reference": VariantTraits("prequant", "preshuffled", ("convert", *_QUANTIZE), _CDNA4, needs_aiter=True),
-    "quant_shuffle_asm": VariantTraits("prequant", "preshuffled", ("convert", *_QUANTIZE), _CDNA4, needs_aiter=True),
-    "fused_rowmajor": VariantTraits("fused", "rowmajor", _PORTABLE),
-    "prequant_rowmajor": VariantTraits("prequant", "rowmajor", (*_PORTABLE, *_QUANTIZE)),
-    "fused_preshuffled": VariantTraits("fused", "preshuffled", _PORTABLE),
-    "prequant_preshuffled": VariantTraits("prequant", "preshuffled", (*_PORTABLE, *_QUANTIZE)),
-    "constexpr_preshuffled": VariantTraits("fused", "preshuffled", _PORTABLE, constexpr=True),
-    "sliced_preshuffled": VariantTraits(
+VARIANTS: dict[str, Variant] = {
+    "reference": Variant(
+        "the task's: quantize A, shuffle its scales, aiter's prebuilt GEMM",
+        "prequant", "preshuffled", ("convert", *_QUANTIZE), _CDNA4, needs_aiter=True,
+    ),
+    "quant_shuffle_asm": Variant(
+        "one kernel quantizes A and shuffles its scales, then aiter's prebuilt GEMM",
+        "prequant", "preshuffled", ("convert", *_QUANTIZE), _CDNA4, needs_aiter=True,
+    ),
+    "fused_rowmajor": Variant(
+        "A quantized inside the GEMM, B row-major, scales read in place", "fused", "rowmajor", _PORTABLE,
+    ),
+    "prequant_rowmajor": Variant(
+        "A quantized once by its own kernel, B row-major, scales read in place",
+        "prequant", "rowmajor", (*_PORTABLE, *_QUANTIZE),
+    ),
+    "fused_preshuffled": Variant(
+        "A quantized inside the GEMM, B and scales un-permuted in registers", "fused", "preshuffled", _PORTABLE,
+    ),
+    "prequant_preshuffled": Variant(
+        "A quantized once by its own kernel, B and scales un-permuted in registers",
+        "prequant", "preshuffled", (*_PORTABLE, *_QUANTIZE),
+    ),
+    "constexpr_preshuffled": Variant(
+        "as fused_preshuffled, every size a compile-time constant", "fused", "preshuffled", _PORTABLE, constexpr=True,
+    ),
+    "sliced_preshuffled": Variant(
+        "the waves of a workgroup divide K, each quantizes what it multiplies",
         "fused", "preshuffled", (*_SLICED, "split_k", "split_sum", "a_path", "load_order", "xcd_remap", *_REDUCE),
         _CDNA4, constexpr=True, sliced=True,
     ),
-    "cooperative_preshuffled": VariantTraits(
+    "cooperative_preshuffled": Variant(
+        "one launch; the workgroups of an XCD quantize A once and share it through their L2",
         "fused", "preshuffled", (*_SLICED, "quant_block_k"), _CDNA4, constexpr=True, sliced=True, cooperative=True,
         caveat=_HANDSHAKE,
     ),
-    "hopper": VariantTraits(
-        "open", "rowmajor",
+    "hopper": Variant(
+        "NVIDIA sm_90 only: the same bits by exact bf16 arithmetic on wgmma; wants |A| < 2^120", "open", "rowmajor",
         ("block_m", "block_n", "block_k", "split_k", "num_warps", "num_stages", "convert", "a_mode", *_QUANTIZE),
         ("sm_90",), constexpr=True, hopper=True,
     ),
@@ -212,27 +234,27 @@ def check_variant(variant: object) -> str:
             "variant='hybrid' is no variant any more: `export --candidates` carries fused_rowmajor and "
             "prequant_rowmajor in one file, which keeps the faster"
         )
-    if not isinstance(variant, str) or variant not in VARIANT_TRAITS:
-        raise ValueError(f"variant={variant!r} is unknown; known: {', '.join(VARIANT_TRAITS)}")
+    if not isinstance(variant, str) or variant not in VARIANTS:
+        raise ValueError(f"variant={variant!r} is unknown; known: {', '.join(VARIANTS)}")
     return variant
 
 
 def runs_on(variant: str, arch: str) -> bool:
     """Whether a variant is written for a target: prebuilt and MFMA kernels are gfx950's, wgmma is sm_90's."""
-    arches = VARIANT_TRAITS[variant].arches
+    arches = VARIANTS[variant].arches
     return arches is None or arch in arches
 
 
-def resolved_a_mode(config: GemmConfig, shape: Shape, traits: VariantTraits) -> str:
+def resolved_a_mode(config: GemmConfig, shape: Shape, variant: Variant) -> str:
     """ "fused" or "prequant"; an open choice left open goes by rows: short A is cheap to quantize in every tile."""
-    if traits.a_mode != "open":
-        return traits.a_mode
+    if variant.a_mode != "open":
+        return variant.a_mode
     return config.a_mode if config.a_mode != "auto" else "fused" if shape.m <= 32 else "prequant"
 
 
-def waves_along_k(config: GemmConfig, traits: VariantTraits) -> int:
+def waves_along_k(config: GemmConfig, variant: Variant) -> int:
     """Waves that divide a slice of K among them; 1 where they share its K tiles."""
-    return config.num_warps if traits.sliced else 1
+    return config.num_warps if variant.sliced else 1
 
 
 def effective_split(config: GemmConfig, shape: Shape, waves: int = 1) -> int:
@@ -248,14 +270,14 @@ def effective_split(config: GemmConfig, shape: Shape, waves: int = 1) -> int:
     return -(-tiles // per_split)
 
 
-def live_axes(config: GemmConfig, shape: Shape, traits: VariantTraits) -> tuple[str, ...]:
+def live_axes(config: GemmConfig, shape: Shape, variant: Variant) -> tuple[str, ...]:
     """The axes that matter here: those that the variant reads, less a quantize or reduce kernel's that does not run."""
     idle: tuple[str, ...] = ()
-    if effective_split(config, shape, waves_along_k(config, traits)) == 1:
+    if effective_split(config, shape, waves_along_k(config, variant)) == 1:
         idle += _REDUCE
-    if resolved_a_mode(config, shape, traits) == "fused" and not traits.cooperative:
+    if resolved_a_mode(config, shape, variant) == "fused" and not variant.cooperative:
         idle += _QUANTIZE
-    return tuple(name for name in traits.axes if name not in idle)
+    return tuple(name for name in variant.axes if name not in idle)
 
 
 def config_errors(
@@ -270,7 +292,7 @@ def config_errors(
         config: the config.
         shape: the GEMM's shape.
         arch: "gfx950" or a CUDA target as "sm_90".
-        variant: a name of ``VARIANT_TRAITS``; without it only what holds for every variant is judged.
+        variant: a name of ``VARIANTS``; without it only what holds for every variant is judged.
 
     Raises:
         ValueError: an unknown variant or architecture.
@@ -278,7 +300,7 @@ def config_errors(
     shape = parse_shape(shape)
     if not isinstance(config, GemmConfig):
         raise ValueError(f"config={config!r} is no GemmConfig; GemmConfig.from_dict makes one of a mapping")
-    traits = None if variant is None else VARIANT_TRAITS[check_variant(variant)]
+    traits = None if variant is None else VARIANTS[check_variant(variant)]
     if not isinstance(arch, str) or (arch != "gfx950" and not arch.startswith("sm_")):
         raise ValueError(f"arch={arch!r} is unknown; known: gfx950, sm_90 and other sm_NN")
     errors: list[str] = []
@@ -291,7 +313,7 @@ def config_errors(
     if errors:  # the clauses below compute with the values
         return errors
     if variant is not None and not runs_on(variant, arch):  # no config helps: wgmma, MFMA or a prebuilt code object
-        return [f"variant={variant!r} runs on {', '.join(VARIANT_TRAITS[variant].arches or ())} only, not on {arch}"]
+        return [f"variant={variant!r} runs on {', '.join(VARIANTS[variant].arches or ())} only, not on {arch}"]
     _check_target(config, arch, require, traits is not None and traits.sliced)
     # Triton refuses a tensor of more than 2^20 elements.
     largest = max(config.block_n * config.block_k // 2, config.quant_block_m * config.quant_block_k)
@@ -400,19 +422,19 @@ def _check_cooperative(config: GemmConfig, shape: Shape, require: Require) -> No
     require(tiles <= 32, "tiles_n", f"must be larger: {tiles} column tiles an XCD, which has 32 workgroups")
 
 
-def least_lds(config: GemmConfig, shape: Shape, traits: VariantTraits, arch: str) -> int:
+def least_lds(config: GemmConfig, shape: Shape, variant: Variant, arch: str) -> int:
     """Bytes of LDS (CUDA: shared memory) that a workgroup needs at least; 0 where no bound is known.
 
     Read off kernels that Triton 3.9 compiled; what the compiler adds (scales, padding) is left out.
     """
     tiles_k = math.ceil(shape.k / config.block_k)
     stages = min(config.num_stages, tiles_k)
-    copies = stages if resolved_a_mode(config, shape, traits) == "prequant" else 1
-    if traits.sliced:  # the waves' fp32 tiles side by side, after A where it is staged
+    copies = stages if resolved_a_mode(config, shape, variant) == "prequant" else 1
+    if variant.sliced:  # the waves' fp32 tiles side by side, after A where it is staged
         waves = config.num_warps * effective_split(config, shape, config.num_warps)
         staged = 2 * config.block_m * config.block_k * config.num_warps * math.ceil(tiles_k / waves)
         return max(4 * config.num_warps * config.block_m * config.columns, staged if config.a_path == "staged" else 0)
-    if traits.hopper:  # A as bf16 values, once a stage if it is loaded so
+    if variant.hopper:  # A as bf16 values, once a stage if it is loaded so
         return 2 * config.block_m * config.block_k * copies
     if arch != "gfx950":
         return 0

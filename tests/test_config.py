@@ -8,7 +8,7 @@ from mxfp4lab.config import (
     CHOICES,
     DEFAULTS,
     RETIRED,
-    VARIANT_TRAITS,
+    VARIANTS,
     GemmConfig,
     config_errors,
     effective_split,
@@ -126,7 +126,7 @@ def test_a_config_holds_what_its_variant_reads():
         for name, values in CHOICES.items()
         if not name.startswith(("quant_", "reduce_"))
     }
-    for variant, traits in VARIANT_TRAITS.items():
+    for variant, traits in VARIANTS.items():
         assert set(traits.axes) <= set(DEFAULTS)
         arch = "gfx950" if runs_on(variant, "gfx950") else "sm_90"
         for name in set(away) - set(traits.axes):
@@ -135,12 +135,12 @@ def test_a_config_holds_what_its_variant_reads():
 
 
 def test_axes_of_kernels_that_do_not_run_are_not_live():
-    traits = VARIANT_TRAITS["fused_rowmajor"]
+    traits = VARIANTS["fused_rowmajor"]
     assert "reduce_block_m" not in live_axes(GemmConfig(), SHAPE, traits)
     assert "reduce_block_m" in live_axes(with_(split_k=2), SHAPE, traits)
-    assert "quant_block_m" in live_axes(GemmConfig(), SHAPE, VARIANT_TRAITS["prequant_rowmajor"])
-    assert "quant_block_k" in live_axes(GemmConfig(), SHAPE, VARIANT_TRAITS["cooperative_preshuffled"])
-    hopper = VARIANT_TRAITS["hopper"]
+    assert "quant_block_m" in live_axes(GemmConfig(), SHAPE, VARIANTS["prequant_rowmajor"])
+    assert "quant_block_k" in live_axes(GemmConfig(), SHAPE, VARIANTS["cooperative_preshuffled"])
+    hopper = VARIANTS["hopper"]
     assert "quant_block_m" not in live_axes(with_(a_mode="fused"), SHAPE, hopper)
     assert "quant_block_m" in live_axes(with_(a_mode="prequant"), SHAPE, hopper)
 

@@ -10,7 +10,7 @@ from mxfp4lab.config import GemmConfig, config_errors
 from mxfp4lab.emulate import count_plan, emulate_plan
 from mxfp4lab.gfx950 import compile_plan, run
 from mxfp4lab.model import predict_counts
-from mxfp4lab.plan import VARIANTS, build_plan, default_config
+from mxfp4lab.plan import build_plan, default_config, serves
 from mxfp4lab.shapes import TASK_SHAPES, Shape
 from mxfp4lab.task import generate_input, input_dict, reference_output
 from tests.mutations.surroundings import edited
@@ -144,10 +144,10 @@ def test_registers_hold_all_operands_on_the_tasks_shapes():
 
 
 def test_shapes_and_configs_that_do_not_fit_are_refused_with_the_reason():
-    assert not VARIANTS[VARIANT].serves("1,32,64")
-    assert not VARIANTS[VARIANT].serves("1040,4096,512")
+    assert not serves(VARIANT, "1,32,64")
+    assert not serves(VARIANT, "1040,4096,512")
     for shape in TASK_SHAPES:
-        assert VARIANTS[VARIANT].serves(shape)
+        assert serves(VARIANT, shape)
     base = default_config(VARIANT, "64,7168,2048").to_dict()
 
     def errors(**changes):

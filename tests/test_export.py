@@ -23,7 +23,7 @@ from mxfp4lab.plan import VARIANTS, build_plan, default_config
 from mxfp4lab.shapes import BENCHMARK_SHAPES, TASK_SHAPES, TEST_SHAPES, Shape
 
 PLAIN = [name for name, spec in VARIANTS.items() if not spec.needs_aiter]
-TRITON = [name for name in PLAIN if not VARIANTS[name].traits.hopper]
+TRITON = [name for name in PLAIN if not VARIANTS[name].hopper]
 QUICK = ("fused_preshuffled", "sliced_preshuffled")
 QUICK_FIRST = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in TRITON]
 SMALL, OTHER = Shape(8, 96, 512), Shape(5, 160, 448)
@@ -32,7 +32,7 @@ MODES = ("test", "benchmark", "leaderboard")
 
 @functools.cache
 def six(variant: str) -> str:
-    arch = "sm_90" if VARIANTS[variant].traits.hopper else "gfx950"
+    arch = "sm_90" if VARIANTS[variant].hopper else "gfx950"
     return export_submission(dict.fromkeys(TASK_SHAPES, (variant, None)), None, arch=arch)
 
 
@@ -246,7 +246,7 @@ def test_the_caveat_is_in_every_way_of_exporting(tmp_path: Path) -> None:
             export_submission({shape: (variant, None)}, None), export_submission({shape: (variant, None)}, None,
                                                                                  evidence="By hand.")]  # fmt: skip
     for text in ways:
-        assert " ".join(VARIANTS[variant].traits.caveat.split()) in re.sub(r"\n#\s*|\s+", " ", text.split('"""')[0])
+        assert " ".join(VARIANTS[variant].caveat.split()) in re.sub(r"\n#\s*|\s+", " ", text.split('"""')[0])
 
 
 def variants_in(text: str) -> list[str]:

@@ -9,7 +9,7 @@ import torch
 
 from mxfp4lab.emulate import bank_conflicts, count_plan, emulate_plan
 from mxfp4lab.gfx950 import compile_plan
-from mxfp4lab.plan import VARIANTS, build_plan
+from mxfp4lab.plan import VARIANTS, build_plan, default_config
 from mxfp4lab.shapes import BENCHMARK_SHAPES, TEST_SHAPES, parse_shape, task_seed
 from mxfp4lab.task import INPUT_NAMES, generate_input, reference_output
 
@@ -28,7 +28,7 @@ def inputs_of(text: str):
 @functools.cache
 def compiled_of(variant: str, text: str):
     shape = parse_shape(text)
-    return compile_plan(build_plan(variant, VARIANTS[variant].default_config(shape), shape))
+    return compile_plan(build_plan(variant, default_config(variant, shape), shape))
 
 
 @pytest.mark.parametrize("variant", OWN)

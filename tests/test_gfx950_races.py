@@ -77,7 +77,7 @@ def test_write_then_read(between, races):
     if races:
         finding = result.findings[0]
         assert (finding.first.mnemonic, finding.second.mnemonic) == ("ds_write_b32", "ds_read_b32")
-        assert finding.workgroup == 0 and finding.waves[1] in (0, 1) and "no barrier after wave" in str(finding)
+        assert finding.workgroup == 0 and finding.wave in (0, 1) and "no barrier after wave" in str(finding)
 
 
 def test_read_then_write_and_write_then_write():

@@ -14,12 +14,12 @@ from mxfp4lab.formats import quantize_mxfp4
 from mxfp4lab.gfx950 import compile_kernel, compile_plan, run
 from mxfp4lab.kernels import quantize
 from mxfp4lab.layouts import e8m0_shuffle
-from mxfp4lab.plan import VARIANTS, build_plan
+from mxfp4lab.plan import VARIANTS, build_plan, serves
 from mxfp4lab.plan.launches import quantizer
 from mxfp4lab.shapes import Shape, parse_shape
 from mxfp4lab.task import INPUT_NAMES, generate_input, reference_gemm
 
-TRITON_VARIANTS = [name for name, spec in VARIANTS.items() if not (spec.needs_aiter or spec.traits.hopper)]
+TRITON_VARIANTS = [name for name, spec in VARIANTS.items() if not (spec.needs_aiter or spec.hopper)]
 CONVERTS = ("sw_aiter", "sw_bits", "hw_f32", "hw_bf16")
 K = 4096
 
@@ -142,7 +142,7 @@ TAILS = [Shape(1, 32, 64), Shape(3, 96, 192), Shape(17, 160, 1664), Shape(33, 20
 @pytest.mark.parametrize("variant", TRITON_VARIANTS)
 @pytest.mark.parametrize("shape", TAILS, ids=str)
 def test_tails_are_exact_and_nothing_is_read_outside_or_before_it_is_written(variant, shape):
-    if not VARIANTS[variant].serves(shape):
+    if not serves(variant, shape):
         pytest.skip(f"{variant} has no config for {shape}")
     checks = {"races": True} if shape.n <= 160 else {}  # they take their time
     assert_exact(variant, None, shape, **checks)
@@ -214,7 +214,7 @@ def test_a_sliced_block_costs_at_most_a_third_of_the_published_kernel_s_valu():
     assert kernel.mix["valu"] + kernel.mix["convert"] <= 265
 
 
-@pytest.mark.parametrize("variant", [name for name in TRITON_VARIANTS if not VARIANTS[name].traits.sliced])
+@pytest.mark.parametrize("variant", [name for name in TRITON_VARIANTS if not VARIANTS[name].sliced])
 def test_the_same_kernels_compile_for_cuda(variant):
     kernels = compile_plan(build_plan(variant, None, "17,160,1664", "sm_90"), "sm_90").kernels
     assert all(kernel.binary for kernel in kernels)

@@ -5,18 +5,18 @@ import dataclasses
 import pytest
 
 from mxfp4lab.config import GemmConfig, config_errors
-from mxfp4lab.plan import VARIANTS, Ref, build_plan, default_config, known_configs
+from mxfp4lab.plan import VARIANTS, Ref, build_plan, default_config, known_configs, serves
 from mxfp4lab.shapes import BENCHMARK_SHAPES, TEST_SHAPES, Shape
 
 CASES = [case.shape for case in (*BENCHMARK_SHAPES, *TEST_SHAPES)]
-TRITON_VARIANTS = [name for name, spec in VARIANTS.items() if not (spec.needs_aiter or spec.traits.hopper)]
+TRITON_VARIANTS = [name for name, spec in VARIANTS.items() if not (spec.needs_aiter or spec.hopper)]
 ODD = [Shape(1, 32, 64), Shape(3, 96, 192), Shape(17, 32, 1664), Shape(20, 256, 64)]
 
 
 @pytest.mark.parametrize("variant", TRITON_VARIANTS)
 @pytest.mark.parametrize("shape", CASES + ODD, ids=str)
 def test_default_plans_fit_together(variant, shape):
-    if not VARIANTS[variant].serves(shape):
+    if not serves(variant, shape):
         pytest.skip(f"{variant} has no config for {shape}")
     plan = build_plan(variant, None, shape)
     names = [buffer.name for buffer in plan.buffers]
@@ -36,8 +36,8 @@ def test_default_plans_fit_together(variant, shape):
 
 @pytest.mark.parametrize("variant", TRITON_VARIANTS)
 def test_defaults_are_valid_where_the_variant_runs(variant):
-    for shape in CASES + [odd for odd in ODD if not VARIANTS[variant].traits.cooperative]:
-        for arch in ("gfx950",) if VARIANTS[variant].traits.sliced else ("gfx950", "sm_90"):
+    for shape in CASES + [odd for odd in ODD if not VARIANTS[variant].cooperative]:
+        for arch in ("gfx950",) if VARIANTS[variant].sliced else ("gfx950", "sm_90"):
             assert config_errors(default_config(variant, shape, arch), shape, arch, variant) == []
 
 

@@ -16,12 +16,13 @@ import pytest
 
 from mxfp4lab.config import CHOICES, GemmConfig, config_errors
 from mxfp4lab.plan import VARIANTS, Plan, default_config
+from mxfp4lab.plan.variants import MADE_BY
 from mxfp4lab.shapes import Shape
 from mxfp4lab.workers import compile_many
 from tests.mutations.cases import inputs_of
 from tests.mutations.detect import Verdict, examine_plan
 
-TRITON_VARIANTS = tuple(name for name, spec in VARIANTS.items() if not (spec.traits.needs_aiter or spec.traits.hopper))
+TRITON_VARIANTS = tuple(name for name, spec in VARIANTS.items() if not (spec.needs_aiter or spec.hopper))
 SHAPES = (Shape(5, 96, 320), Shape(20, 64, 512), Shape(33, 160, 1024), Shape(64, 128, 448))
 AXES: dict[str, Sequence] = {
     **CHOICES,
@@ -54,7 +55,7 @@ def verdicts(trials: list[tuple[str, Shape, GemmConfig]]) -> Iterator[Verdict]:
     plans: list[Plan | None] = []
     for variant, shape, config in trials:
         try:
-            plans.append(VARIANTS[variant].builder(config, shape, "gfx950", variant))
+            plans.append(MADE_BY[variant][0](config, shape, "gfx950", variant))
         except (ValueError, ArithmeticError, LookupError):
             plans.append(None)
     failed = {

@@ -21,7 +21,7 @@ from tune_fakes import SMALL, FakeGpus, Kernel, Tools, identities, search
 from mxfp4lab import records, tune
 from mxfp4lab.config import DEFAULTS, RETIRED, GemmConfig, config_errors
 from mxfp4lab.gfx950 import CompileError, OutOfBounds
-from mxfp4lab.plan import VARIANTS, known_configs
+from mxfp4lab.plan import default_config, known_configs
 from mxfp4lab.records import Counts, Status
 from mxfp4lab.shapes import TASK_SHAPES, Shape
 from mxfp4lab.tune.pick import resources_in_words
@@ -171,7 +171,7 @@ def test_of_equal_times_the_config_nearest_to_the_default_is_preferred(tmp_path:
     )
     result = search(tmp_path, tools, budget=200)
     best = result.ranked()[0].candidate
-    assert best.distance == 0 and best.config == VARIANTS[best.variant].default_config(SMALL)
+    assert best.distance == 0 and best.config == default_config(best.variant, SMALL)
 
 
 def test_after_a_survey_the_budget_goes_to_variants_within_reach(tmp_path: Path) -> None:
@@ -499,7 +499,7 @@ def test_away_from_home_every_variants_default_goes_first() -> None:
     names = tune.searchable_variants("sm_90")
     first = tune.enumerate_space(shape, names, "sm_90").candidates[: len(names)]
     assert {candidate.variant for candidate in first} == set(names)
-    assert all(c.config == VARIANTS[c.variant].default_config(shape, "sm_90") for c in first)
+    assert all(c.config == default_config(c.variant, shape, "sm_90") for c in first)
 
 
 # -- several shapes -------------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import mmap
 import time
-from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -70,13 +69,6 @@ class KernelUse:
         }
 
 
-@dataclass(frozen=True)
-class _Result:
-    written: dict[int, bytes]
-    lane_instructions: int
-    findings: tuple[str, ...]
-
-
 class LaunchService:
     """Answers `kernel`, `prebuilt`, `launch` and `note` requests of one submission's process.
 
@@ -93,11 +85,19 @@ class LaunchService:
         self.window: mmap.mmap | None = None
         self.kernels: list[KernelUse] = []
         self.notes: list[str] = []
-        self.launches = 0
-        self.lane_instructions = 0
         self._known: dict[str, int] = {}
-        self._results: OrderedDict[bytes, _Result] = OrderedDict()
-        self._held = 0
+        self._results: dict[bytes, tuple[dict[int, bytes], int, tuple[str, ...]]] = {}  # as of `_execute`
+        self._held = 0  # bytes
+
+    @property
+    def launches(self) -> int:
+        """Of all kernels so far."""
+        return sum(use.launches for use in self.kernels)
+
+    @property
+    def lane_instructions(self) -> int:
+        """Of all launches so far, replays included."""
+        return sum(use.lane_instructions for use in self.kernels)
 
     def __call__(self, message: dict) -> dict:
         """One request; a malformed one, or a launch that fails, is answered with `error`."""
@@ -182,7 +182,7 @@ class LaunchService:
         if max(grid) * threads >= 1 << 32:
             return {"error": f"grid {grid}: {max(grid) * threads} work-items along an axis, a GPU takes 2^32 - 1"}
         if not all(grid):
-            return {"written": []}  # an empty grid launches nothing, as on the GPU
+            return {}  # an empty grid launches nothing, as on the GPU
         buffers = [self._buffer(entry) for entry in message["buffers"]]
         names: dict[int, str] = {}
         arguments: list[tuple[str, int | float | tuple[int, int]]] = []
@@ -196,40 +196,43 @@ class LaunchService:
             else:
                 value = entry["value"]
                 arguments.append((name, float(value) if kind.startswith(("fp", "bf", "f")) else int(value)))
-        before = [_digest(buffer) for buffer in buffers]
-        key = hashlib.blake2b(repr((int(message["kernel"]), grid, arguments, before)).encode()).digest()
-        result = self._results.get(key)
         use.launches += 1
         use.grids[grid] = use.grids.get(grid, 0) + 1
-        if result is None:
-            from mxfp4lab.check.execute import execute
-
-            started = time.monotonic()
-            try:
-                lane_instructions, findings = execute(
-                    use.compiled, grid, arguments, buffers, names, use.layout, self._races, self._left_s
-                )
-            except ValueError as error:
-                finding = " ".join(str(error).split())
-                if finding not in use.findings:
-                    use.findings.append(finding)
-                raise ValueError(f"{use.compiled.name}: {finding}") from None
-            finally:
-                self._left_s -= time.monotonic() - started
-            written = {i: bytes(b) for i, b in enumerate(buffers) if _digest(b) != before[i]}
-            result = _Result(written, lane_instructions, findings)
-            self._keep(key, result)
-        else:
+        key = hashlib.blake2b(repr((message["kernel"], grid, arguments, [len(b) for b in buffers])).encode())
+        for buffer in buffers:
+            key.update(buffer)
+        if key.digest() in self._results:
             use.replayed += 1
-            for index, data in result.written.items():
+            written, lane_instructions, findings = self._results[key.digest()]
+            for index, data in written.items():
                 buffers[index][:] = np.frombuffer(data, dtype=np.uint8)
-        for finding in result.findings:
-            if finding not in use.findings:
-                use.findings.append(finding)
-        use.lane_instructions += result.lane_instructions
-        self.launches += 1
-        self.lane_instructions += result.lane_instructions
-        return {"written": sorted(result.written)}
+        else:
+            written, lane_instructions, findings = result = self._execute(use, grid, arguments, buffers, names)
+            self._held += sum(len(data) for data in written.values())
+            if self._held > REPLAY_BYTES:
+                self._results, self._held = {}, 0
+            self._results[key.digest()] = result
+        use.findings += [finding for finding in findings if finding not in use.findings]
+        use.lane_instructions += lane_instructions
+        return {}
+
+    def _execute(self, use: KernelUse, grid, arguments, buffers, names):
+        """(buffers that changed, as bytes by index; lane-instructions; findings) of a launch, done in place."""
+        from mxfp4lab.check.execute import execute
+
+        before, started = [buffer.copy() for buffer in buffers], time.monotonic()
+        try:
+            lane_instructions, findings = execute(
+                use.compiled, grid, arguments, buffers, names, use.layout, self._races, self._left_s
+            )
+        except ValueError as error:
+            finding = " ".join(str(error).split())
+            use.findings += [finding] if finding not in use.findings else []
+            raise ValueError(f"{use.compiled.name}: {finding}") from None
+        finally:
+            self._left_s -= time.monotonic() - started
+        changed = {i: bytes(b) for i, b in enumerate(buffers) if not np.array_equal(b, before[i])}
+        return changed, lane_instructions, findings
 
     def _buffer(self, entry: dict) -> np.ndarray:
         """A writable view of a tensor's storage in the window."""
@@ -238,14 +241,3 @@ class LaunchService:
         if not 0 <= offset <= offset + size <= len(self.window):
             raise ValueError("a buffer lies outside the window")
         return np.frombuffer(self.window, dtype=np.uint8, count=size, offset=offset)
-
-    def _keep(self, key: bytes, result: _Result) -> None:
-        self._results[key] = result
-        self._held += sum(len(data) for data in result.written.values())
-        while self._held > REPLAY_BYTES and len(self._results) > 1:
-            _, old = self._results.popitem(last=False)
-            self._held -= sum(len(data) for data in old.written.values())
-
-
-def _digest(buffer: np.ndarray) -> bytes:
-    return hashlib.blake2b(buffer, digest_size=16).digest()

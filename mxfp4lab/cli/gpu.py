@@ -132,13 +132,13 @@ def compare_best(pool: Pool, searched: Sequence[TuneResult]) -> dict[str, dict[s
 def check_defaults(pool: Pool) -> list[dict[str, Any]]:
     """Every variant's default config on all ten shapes with a fresh seed: right or not."""
     from mxfp4lab.gpu import MEASURE
-    from mxfp4lab.plan import VARIANTS
+    from mxfp4lab.plan import VARIANTS, default_config, serves
     from mxfp4lab.workers import Task
 
     seed = secrets.randbelow(1 << 31)
-    cases = [(shape, name) for shape in TEN_SHAPES for name in VARIANTS if VARIANTS[name].serves(shape, pool.arch)]
+    cases = [(shape, name) for shape in TEN_SHAPES for name in VARIANTS if serves(name, shape, pool.arch)]
     tasks = [
-        Task(MEASURE, {"variant": name, "config": VARIANTS[name].default_config(shape, pool.arch).to_dict(),
+        Task(MEASURE, {"variant": name, "config": default_config(name, shape, pool.arch).to_dict(),
                        "shape": str(shape), "arch": pool.arch, "seed": seed,
                        "rule": {"max_repeats": 10, "min_repeats": 10}})
         for shape, name in cases

@@ -21,14 +21,14 @@ def main(args: argparse.Namespace) -> int:
         raise ValueError(f"regime={args.regime!r}; allowed: {', '.join(REGIMES)}")
     with quiet_stdout(args.json):
         plan = plan_from(args)
-        from mxfp4lab.config import VARIANT_TRAITS
+        from mxfp4lab.config import VARIANTS
         from mxfp4lab.emulate import count_plan
         from mxfp4lab.gfx950 import compile_plan
         from mxfp4lab.model import predict_counts
 
         counts = count_plan(compile_plan(plan))
         prediction = predict_counts(counts, plan.shape, args.regime)
-    caveat = VARIANT_TRAITS[plan.variant].caveat
+    caveat = VARIANTS[plan.variant].caveat
     head = f"{plan.variant} on {plan.shape}, config {plan.config.config_id}"
     mind = [f"mind: {caveat}"] if caveat else []
     data = {**describe(plan), **prediction.to_dict(), "counts": counts.to_dict()}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mxfp4lab.config import VARIANT_TRAITS, GemmConfig, check_variant
+from mxfp4lab.config import VARIANTS, GemmConfig, check_variant
 from mxfp4lab.shapes import Shape, parse_shape
 
 PICK_MIME = "application/vnd.mxfp4lab.pick+json"
@@ -64,7 +64,7 @@ class StoredPick:
         other_kinds = [c for c, is_near in zip(others, near, strict=True) if is_near and c[0] != first[0]]
         if waits(first):
             other_kinds.sort(key=waits)  # stable: the best without comes first
-        known = [(k.variant, k.config) for k in known_configs(self.shape) if not VARIANT_TRAITS[k.variant].needs_aiter]
+        known = [(k.variant, k.config) for k in known_configs(self.shape) if not VARIANTS[k.variant].needs_aiter]
         known = [choice for choice in others if choice in known] + known[:1] if self.arch == "gfx950" else []
         return list(dict.fromkeys([first, *other_kinds[:1], *known[:1], *others]))[:count]
 
@@ -199,5 +199,5 @@ def _sentence(shape: Shape, values: dict) -> str:
     identical = values.get("bf16_identical")
     if isinstance(identical, (int, float)):
         parts.append(f"its gfx950 code was executed: {identical:.2%} of C's bf16 equal the reference")
-    caveat = VARIANT_TRAITS[check_variant(values["variant"])].caveat
+    caveat = VARIANTS[check_variant(values["variant"])].caveat
     return f"{head}, {'; '.join(parts)}." + (f" Mind: {caveat}." if caveat else "") if parts else ""

@@ -78,7 +78,7 @@ def chosen_plans(shape: Shape, count: int, out: str | Path, arch: str) -> list[P
     """Plans worth a line: recorded ones by predicted time, then every variant's default and known configs."""
     from mxfp4lab.config import GemmConfig
     from mxfp4lab.gfx950 import plan_hash
-    from mxfp4lab.plan import VARIANTS, build_plan, known_configs
+    from mxfp4lab.plan import VARIANTS, build_plan, known_configs, serves
     from mxfp4lab.records import Status, read_all_trials
 
     trials, _ = read_all_trials(out, shape)
@@ -90,7 +90,7 @@ def chosen_plans(shape: Shape, count: int, out: str | Path, arch: str) -> list[P
             wanted.append((trial.variant, GemmConfig.from_dict(trial.config)))
         except ValueError:
             continue  # a field that an earlier version had
-    wanted += [(name, None) for name, spec in VARIANTS.items() if not spec.needs_aiter and spec.serves(shape, arch)]
+    wanted += [(name, None) for name, spec in VARIANTS.items() if not spec.needs_aiter and serves(name, shape, arch)]
     wanted += [(known.variant, known.config) for known in known_configs(shape)] if arch == "gfx950" else []
     plans: dict[str, Plan] = {}
     for variant, config in wanted:

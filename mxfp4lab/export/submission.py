@@ -276,7 +276,7 @@ def _header(chosen: Sequence[StoredPick], plans: Mapping[Shape, Sequence[Plan]],
     if not said:
         said = ["The given configs: nothing here says how they were chosen."]
     for plan in (plan for made in plans.values() for plan in made):
-        caveat = VARIANTS[plan.variant].traits.caveat
+        caveat = VARIANTS[plan.variant].caveat
         if caveat and not any(caveat in line for line in said):
             said.append(f"Mind, of {plan.variant}: {caveat}.")
     lines += list(dict.fromkeys(line for text in said for line in text.splitlines()))

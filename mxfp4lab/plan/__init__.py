@@ -4,10 +4,11 @@ One plan is compiled, emulated, executed, timed, predicted and exported by rooms
 package knows what a variant is made of.
 """
 
+from mxfp4lab.config import VARIANTS, Variant
 from mxfp4lab.plan.data import Buffer, CodeObjectLaunch, Plan, Ref, TritonLaunch
 from mxfp4lab.plan.known import KnownConfig, known_configs
 from mxfp4lab.plan.launches import quantize_launch
-from mxfp4lab.plan.variants import COOPERATIVE_TILES, VARIANTS, VariantSpec, build_plan, default_config, smallest_part
+from mxfp4lab.plan.variants import COOPERATIVE_TILES, build_plan, default_config, serves, smallest_part
 
 __all__ = [
     "COOPERATIVE_TILES",
@@ -18,10 +19,11 @@ __all__ = [
     "Plan",
     "Ref",
     "TritonLaunch",
-    "VariantSpec",
+    "Variant",
     "build_plan",
     "default_config",
     "known_configs",
     "quantize_launch",
+    "serves",
     "smallest_part",
 ]

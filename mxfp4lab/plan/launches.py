@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from mxfp4lab.config import VARIANT_TRAITS, GemmConfig, effective_split, resolved_a_mode
+from mxfp4lab.config import VARIANTS, GemmConfig, effective_split, resolved_a_mode
 from mxfp4lab.kernels import convert, cooperative, gemm, hopper, quantize, reduce, sliced, tiles
 from mxfp4lab.plan.data import Buffer, Plan, Ref, TritonLaunch
 from mxfp4lab.shapes import Shape
@@ -68,7 +68,7 @@ def quantizer(config: GemmConfig) -> dict[str, Any]:
 
 def build_gemm(config: GemmConfig, shape: Shape, arch: str, variant: str) -> Plan:
     """Plan of the portable variants: [quantize], GEMM, [reduce]."""
-    traits = VARIANT_TRAITS[variant]
+    traits = VARIANTS[variant]
     m, n, k = shape.m, shape.n, shape.k
     split = effective_split(config, shape)
     shuffled = traits.b_layout == "preshuffled"
@@ -160,7 +160,7 @@ def build_hopper(config: GemmConfig, shape: Shape, arch: str, variant: str) -> P
     """One launch where A is quantized in the GEMM, two where it is quantized first; a split is added within it."""
     m, n, k = shape.m, shape.n, shape.k
     split = effective_split(config, shape)
-    fused = resolved_a_mode(config, shape, VARIANT_TRAITS[variant]) == "fused"
+    fused = resolved_a_mode(config, shape, VARIANTS[variant]) == "fused"
     tiles_n, tiles_m = ceil_div(n, config.block_n), ceil_div(m, config.block_m)
     buffers, launches = [*input_buffers(shape)], []
     options: dict[str, int] = {"num_warps": config.num_warps, "num_stages": config.num_stages}

@@ -1,11 +1,10 @@
-"""The variants, their default configs, and the way from (variant, config, shape) to a plan."""
+"""How each variant is built, its default configs, and the way from (variant, config, shape) to a plan."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from mxfp4lab.config import VARIANT_TRAITS, GemmConfig, VariantTraits, check_variant, config_errors
+from mxfp4lab.config import GemmConfig, check_variant, config_errors
 from mxfp4lab.plan.data import Plan
 from mxfp4lab.plan.launches import (
     PER_XCD,
@@ -33,41 +32,18 @@ def _with_aiter(name: str) -> Callable[[GemmConfig, Shape, str, str], Plan]:
     return build
 
 
-@dataclass(frozen=True)
-class VariantSpec:
-    """A way to compute C: its name, one line for people, its builder (config, shape, arch, name) and its default."""
-
-    name: str
-    about: str
-    builder: Callable[[GemmConfig, Shape, str, str], Plan]
-    default: Callable[[Shape, str], GemmConfig]
-
-    @property
-    def traits(self) -> VariantTraits:
-        """What it fixes."""
-        return VARIANT_TRAITS[self.name]
-
-    @property
-    def needs_aiter(self) -> bool:
-        """Whether its GEMM is aiter's prebuilt code object."""
-        return self.traits.needs_aiter
-
-    def serves(self, shape: Shape | str, arch: str = "gfx950") -> bool:
-        """Whether it is written for the target and has a config for the shape: a cooperative one has not for all."""
-        return not config_errors(self.default_config(shape, arch), parse_shape(shape), arch, self.name)
-
-    def default_config(self, shape: Shape | str, arch: str = "gfx950") -> GemmConfig:
-        """A sensible config for the shape."""
-        return default_config(self.name, shape, arch)
-
-
 def default_config(variant: str, shape: Shape | str, arch: str = "gfx950") -> GemmConfig:
     """A config that is sensible for the shape, valid for the variant, and not tuned.
 
     Raises:
         ValueError: unknown variant or bad shape.
     """
-    return VARIANTS[check_variant(variant)].default(parse_shape(shape), arch)
+    return MADE_BY[check_variant(variant)][1](parse_shape(shape), arch)
+
+
+def serves(variant: str, shape: Shape | str, arch: str = "gfx950") -> bool:
+    """Whether a variant is written for the target and has a config for the shape: a cooperative one has not for all."""
+    return not config_errors(default_config(variant, shape, arch), parse_shape(shape), arch, variant)
 
 
 def build_plan(variant: str, config: GemmConfig | None, shape: Shape | str, arch: str = "gfx950") -> Plan:
@@ -80,14 +56,13 @@ def build_plan(variant: str, config: GemmConfig | None, shape: Shape | str, arch
     Raises:
         ValueError: unknown variant, bad shape, or an invalid config, with every reason.
     """
-    spec = VARIANTS[check_variant(variant)]
+    build, default = MADE_BY[check_variant(variant)]
     shape = parse_shape(shape)
-    if config is None:
-        config = spec.default(shape, arch)
+    config = default(shape, arch) if config is None else config
     errors = config_errors(config, shape, arch, variant)
     if errors:
         raise ValueError(f"{variant} on {shape}: " + "; ".join(errors))
-    return spec.builder(config, shape, arch, variant)
+    return build(config, shape, arch, variant)
 
 
 def _rows(shape: Shape) -> int:
@@ -205,26 +180,18 @@ def _default_hopper(shape: Shape, arch: str) -> GemmConfig:
     )  # fmt: skip
 
 
-VARIANTS: dict[str, VariantSpec] = {spec.name: spec for spec in (
-    VariantSpec("reference", "the task's: quantize A, shuffle its scales, aiter's prebuilt GEMM",
-                _with_aiter("build_reference"), _default_prebuilt),
-    VariantSpec("quant_shuffle_asm", "one kernel quantizes A and shuffles its scales, then aiter's prebuilt GEMM",
-                _with_aiter("build_quant_shuffle"), _default_prebuilt),
-    VariantSpec("fused_rowmajor", "A quantized inside the GEMM, B row-major, scales read in place",
-                build_gemm, _default_portable),
-    VariantSpec("prequant_rowmajor", "A quantized once by its own kernel, B row-major, scales read in place",
-                build_gemm, _default_portable),
-    VariantSpec("fused_preshuffled", "A quantized inside the GEMM, B and scales un-permuted in registers",
-                build_gemm, _default_portable),
-    VariantSpec("prequant_preshuffled", "A quantized once by its own kernel, B and scales un-permuted in registers",
-                build_gemm, _default_portable),
-    VariantSpec("constexpr_preshuffled", "as fused_preshuffled, every size a compile-time constant",
-                build_gemm, _default_portable),
-    VariantSpec("sliced_preshuffled", "the waves of a workgroup divide K, each quantizes what it multiplies",
-                build_sliced, _default_sliced),
-    VariantSpec("cooperative_preshuffled",
-                "one launch; the workgroups of an XCD quantize A once and share it through their L2",
-                build_cooperative, _default_cooperative),
-    VariantSpec("hopper", "NVIDIA sm_90 only: the same bits by exact bf16 arithmetic on wgmma; wants |A| < 2^120",
-                build_hopper, _default_hopper),
-)}  # fmt: skip
+Build = Callable[[GemmConfig, Shape, str, str], Plan]
+Default = Callable[[Shape, str], GemmConfig]
+MADE_BY: dict[str, tuple[Build, Default]] = {
+    "reference": (_with_aiter("build_reference"), _default_prebuilt),
+    "quant_shuffle_asm": (_with_aiter("build_quant_shuffle"), _default_prebuilt),
+    "fused_rowmajor": (build_gemm, _default_portable),
+    "prequant_rowmajor": (build_gemm, _default_portable),
+    "fused_preshuffled": (build_gemm, _default_portable),
+    "prequant_preshuffled": (build_gemm, _default_portable),
+    "constexpr_preshuffled": (build_gemm, _default_portable),
+    "sliced_preshuffled": (build_sliced, _default_sliced),
+    "cooperative_preshuffled": (build_cooperative, _default_cooperative),
+    "hopper": (build_hopper, _default_hopper),
+}
+"""How each is built, valid or not, and its default config."""

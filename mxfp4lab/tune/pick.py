@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mxfp4lab.config import VARIANT_TRAITS, GemmConfig
+from mxfp4lab.config import VARIANTS, GemmConfig
 from mxfp4lab.display import Html, Shown, badge, spills_in_words
 from mxfp4lab.records import Evidence
 from mxfp4lab.shapes import Shape
@@ -88,7 +88,7 @@ class Pick(Shown):
 
     def _caveat(self) -> str:
         """What a modelled time of the variant leaves open."""
-        return VARIANT_TRAITS[self.variant].caveat if self.latency_us is None else ""
+        return VARIANTS[self.variant].caveat if self.latency_us is None else ""
 
     def _time(self) -> str:
         low, high = self.interval or (None, None)

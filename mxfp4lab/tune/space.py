@@ -15,7 +15,7 @@ from mxfp4lab import hardware
 from mxfp4lab.config import (
     CHOICES,
     DEFAULTS,
-    VARIANT_TRAITS,
+    VARIANTS,
     GemmConfig,
     config_errors,
     effective_split,
@@ -23,7 +23,7 @@ from mxfp4lab.config import (
     runs_on,
 )
 from mxfp4lab.gfx950 import plan_hash
-from mxfp4lab.plan import COOPERATIVE_TILES, VARIANTS, Plan, build_plan, known_configs, smallest_part
+from mxfp4lab.plan import COOPERATIVE_TILES, Plan, build_plan, default_config, known_configs, smallest_part
 from mxfp4lab.shapes import Shape
 
 MAX_FIRST_OF_A_SPACE = 8
@@ -103,7 +103,7 @@ class Space:
 
 def searchable_variants(arch: str = "gfx950") -> tuple[str, ...]:
     """What a search takes unless told otherwise: every variant written for the target that has a tile of ours."""
-    return tuple(name for name in VARIANTS if runs_on(name, arch) and not VARIANT_TRAITS[name].needs_aiter)
+    return tuple(name for name in VARIANTS if runs_on(name, arch) and not VARIANTS[name].needs_aiter)
 
 
 def not_searched(arch: str = "gfx950") -> dict[str, str]:
@@ -133,7 +133,7 @@ def enumerate_space(
     for pair in asked:
         pairs.setdefault(pair, [])
     for variant in variants:
-        base = VARIANTS[variant].default_config(shape, arch)
+        base = default_config(variant, shape, arch)
         for config in (base, *_tile_product(shape, variant, base, arch)):
             pairs.setdefault((variant, config), [])
     space = judge(shape, ((v, c, tuple(origins)) for (v, c), origins in pairs.items()), arch)
@@ -170,7 +170,7 @@ def judge(
                 first = fresh[digest]
                 fresh[digest] = replace(first, origins=tuple(dict.fromkeys([*first.origins, *origins])))
         else:
-            base = defaults.setdefault(variant, VARIANTS[variant].default_config(shape, arch))
+            base = defaults.setdefault(variant, default_config(variant, shape, arch))
             distance = sum(getattr(config, name) != getattr(base, name) for name in DEFAULTS)
             prior = prior_us(variant, config, shape)
             fresh[digest] = Candidate(variant, config, origins, prior, plan, digest, distance)
@@ -241,7 +241,7 @@ _NARROW = tuple((size, 1) for size in (32, 64, 128, 256))
 
 def _tile_product(shape: Shape, variant: str, base: GemmConfig, arch: str) -> Iterator[GemmConfig]:
     """Configs of a variant over the axes that decide most; nothing for a variant without a tile of ours."""
-    traits = VARIANT_TRAITS[variant]
+    traits = VARIANTS[variant]
     modes = ("fused", "prequant") if traits.a_mode == "open" else (base.a_mode,)
     rows, widths, steps, waves, stages, splits = (16, 32, 64), _WIDTHS, (128, 256), (4, 8), (base.num_stages,), _SPLITS
     if traits.needs_aiter:
@@ -308,7 +308,7 @@ def prior_us(variant: str, config: GemmConfig, shape: Shape) -> float:
     VALU and MFMA issue of one wave, times the waves that share a SIMD, plus launches; calibrated by eye to counted
     instructions of our kernels. A bad guess here costs budget, not correctness.
     """
-    traits = VARIANT_TRAITS[variant]
+    traits = VARIANTS[variant]
     if traits.needs_aiter:
         return 0.0  # nothing to choose: look at it first
     waves = config.num_warps if traits.sliced else 1  # waves that divide K, not the tile

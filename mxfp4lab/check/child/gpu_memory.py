@@ -14,15 +14,14 @@ import ctypes
 import mmap
 import os
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import torch
 
 POISON = 0xFF
 ROUND = 512  # bytes: torch's allocator hands out multiples of it
 LARGE = 256 << 20  # bytes from which a block is not filled with poison, so that untouched memory costs nothing
-KEPT = 1 << 30  # bytes of freed blocks that stay resident
 DEVICE_BYTES = 288 * 10**9  # of an MI355X
 REGISTRY = "_ZN3c104impl26device_guard_impl_registryE"  # c10::impl::device_guard_impl_registry, by device type
 _CPU, _CUDA, _META = 1, 1, 14  # DLPack's number of the CPU; torch's of CUDA and meta
@@ -63,19 +62,15 @@ class Block:
 
     Attributes:
         address: where it lies; offset: the same in the window.
-        nbytes: as asked for; size: as reserved; queue: for whose work.
+        nbytes: as asked for; size: as reserved.
         pinned: host memory that the GPU reaches.
-        writer: (queue, number) of the work that wrote it last; readers: queue -> number of its last reading work.
     """
 
     address: int
     offset: int
     nbytes: int
     size: int
-    queue: int = 0
     pinned: bool = False
-    writer: tuple[int, int] | None = None
-    readers: dict[int, int] = field(default_factory=dict)
 
 
 class Heap:
@@ -90,13 +85,12 @@ class Heap:
         self._window = window
         self._origin = ctypes.addressof(ctypes.c_char.from_buffer(window))
         self._next, self._end = start, len(window)
-        self._free: dict[tuple[int, int], list[Block]] = {}  # (queue, size) -> blocks: a queue gets its own again
+        self._free: dict[int, list[Block]] = {}  # size -> blocks
         self._lock = threading.RLock()
         self._managed: dict[int, tuple[object, Block]] = {}
         self._deleter = _Deleter(self._deleted)
-        self.queue: Callable[[], int] = lambda: 0  # the queue that asks for memory
         self.blocks: dict[int, Block] = {}
-        self.allocated = self.peak = self.reserved = self._resident = 0
+        self.allocated = self.peak = 0
 
     def tensor(self, nbytes: int, pinned: bool = False, poison: bool = True) -> torch.Tensor:
         """A new uint8 tensor [nbytes], on the GPU or, pinned, on the CPU.
@@ -116,19 +110,16 @@ class Heap:
 
     def _take(self, nbytes: int, poison: bool) -> Block:
         size = -(-nbytes // ROUND) * ROUND
-        queue = self.queue()
-        found = self._free.get((queue, size))
+        found = self._free.get(size)
         if found:
             block = found.pop()
             block.nbytes = nbytes
-            self._resident -= size
         else:
             if self._next + size > self._end:
                 asked, free = f"{nbytes / 2**30:.2f} GiB", f"{(self._end - self._next) / 2**30:.2f} GiB"
                 raise torch.OutOfMemoryError(f"HIP out of memory. Tried to allocate {asked}. {free} are free.")
-            block = Block(self._origin + self._next, self._next, nbytes, size, queue)
+            block = Block(self._origin + self._next, self._next, nbytes, size)
             self._next += size
-            self.reserved += size
             if poison and size < LARGE:
                 ctypes.memset(block.address, POISON, size)
         self.blocks[block.address] = block
@@ -144,29 +135,13 @@ class Heap:
                 return
             del self.blocks[block.address]
             self.allocated -= block.size
-            self._resident += block.size
             if block.size < LARGE:
                 ctypes.memset(block.address, POISON, block.size)
-            else:
-                self._give_pages_back(block)
-            self._free.setdefault((block.queue, block.size), []).append(block)
-            if self._resident > KEPT:
-                self.trim()
-
-    def trim(self) -> None:
-        """Give the pages of freed blocks back to the machine: `torch.cuda.empty_cache`."""
-        with self._lock:
-            for key in [key for key in self._free if key[1] >= mmap.PAGESIZE]:
-                for block in self._free.pop(key):
-                    self._give_pages_back(block)
-                    self.reserved -= block.size
-            self._resident = sum(size * len(blocks) for (_, size), blocks in self._free.items())
-
-    def _give_pages_back(self, block: Block) -> None:
-        start, end = -(-block.address // mmap.PAGESIZE) * mmap.PAGESIZE, block.address + block.size
-        length = (end - start) // mmap.PAGESIZE * mmap.PAGESIZE
-        if length > 0:
-            ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), _REMOVE)
+            else:  # the pages go back to the machine
+                start = -(-block.address // mmap.PAGESIZE) * mmap.PAGESIZE
+                length = (block.address + block.size - start) // mmap.PAGESIZE * mmap.PAGESIZE
+                ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), _REMOVE)
+            self._free.setdefault(block.size, []).append(block)
 
     def at(self, address: int) -> Block | None:
         """The live block that holds an address."""
@@ -179,6 +154,10 @@ class Heap:
     def block_of(self, tensor: torch.Tensor) -> Block | None:
         """The block behind a tensor; None for memory that is no part of the heap, or none at all."""
         return self.blocks.get(tensor.untyped_storage().data_ptr())
+
+    def blocks_of(self, tensors: Iterable[torch.Tensor]) -> list[Block]:
+        """The blocks behind tensors."""
+        return [block for tensor in tensors if (block := self.block_of(tensor)) is not None]
 
     def bytes_of(self, block: Block) -> torch.Tensor:
         """The whole block as a CPU tensor, uint8 [nbytes]."""

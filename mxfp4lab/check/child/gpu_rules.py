@@ -117,3 +117,14 @@ def tensors_in(values: object, found: list[torch.Tensor]) -> list[torch.Tensor]:
     elif isinstance(values, dict):
         tensors_in(list(values.values()), found)
     return found
+
+
+def mapped(values: object, function):
+    """Nested arguments with every tensor replaced."""
+    if isinstance(values, torch.Tensor):
+        return function(values)
+    if type(values) in (list, tuple):
+        return type(values)(mapped(value, function) for value in values)
+    if isinstance(values, dict):
+        return {name: mapped(value, function) for name, value in values.items()}
+    return values

@@ -8,17 +8,15 @@ same memory, and says of the results where they lie. What the CPU has no kernel 
 
 from __future__ import annotations
 
-import threading
-
 import torch
-from torch.overrides import TorchFunctionMode
 
+from .gpu_arguments import Arguments
+from .gpu_cuda import invalid_device, replace
 from .gpu_memory import Heap, register_device, restride
-from .gpu_queues import HOST, Order
-from .gpu_rules import GRANTED, Facts, check_devices, check_dtypes, facts_of, tensors_in
+from .gpu_order import Order
+from .gpu_rules import GRANTED, Facts, check_devices, check_dtypes, facts_of, mapped, tensors_in
 from .link import HEAP_START, Link
 
-DEVICE = torch.device("cuda", 0)
 # What the runtime itself raises.
 AcceleratorError = getattr(torch, "AcceleratorError", RuntimeError)
 _WAITS = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "_unique2", "unique_dim", "unique_consecutive"}
@@ -30,21 +28,22 @@ class Backend:
     Args:
         link: to the check.
         heap, order: the GPU's memory, and its queues.
-        generator: the GPU's default random numbers.
     """
 
     def __init__(self, link: Link, heap: Heap, order: Order) -> None:
         self.link, self.heap, self.order = link, heap, order
-        self.generators: set[int] = set()  # addresses of the generators that are the GPU's
-        self.kept_generators: list[torch.Generator] = []
-        self.generator: torch.Generator | None = None
+        self.generators: dict[int, torch.Generator] = {}  # the GPU's by address, which nobody else gets meanwhile
         self.triton = None  # its driver, once Triton is imported
         everything = torch.library.Library("_", "IMPL")
         everything.fallback(_plainly(self.operation), "CUDA")
         own = torch.library.Library("aten", "IMPL")
-        for name in ("as_strided", "copy_", "empty_strided", "resize_", "set_", "record_stream", "_pin_memory"):
-            own.impl(name, _plainly(getattr(self, f"_{name.strip('_')}")), "CUDA")
-        own.impl("empty.memory_format", _plainly(self._empty), "CUDA")
+        made_here = {"as_strided": self._as_strided, "copy_": self._copy, "empty.memory_format": self._empty,
+                     "empty_strided": self._empty_strided}  # fmt: skip
+        for name, function in made_here.items():
+            own.impl(name, _plainly(function), "CUDA")
+        for name in ("resize_", "set_", "record_stream"):
+            said = f"Tensor.{name} of a GPU tensor is not modelled"
+            own.impl(name, lambda *_, said=said, **__: link.refuse(said), "CUDA")
         self._libraries = (everything, own)
 
     def run(self, function):
@@ -53,7 +52,7 @@ class Backend:
         Raises:
             Refused: the first refusal.
         """
-        self.order.synchronize()
+        self.order.wait()
         result = function()
         if self.triton is not None and self.triton.tuned:
             self.triton.compare_choices(function, result)
@@ -79,7 +78,7 @@ class Backend:
 
     def _on_first(self, device: torch.device | None) -> None:
         if device is not None and device.type == "cuda" and (device.index or 0) > 0:
-            raise AcceleratorError("CUDA error: invalid device ordinal")
+            raise invalid_device()
 
     def _empty(self, size, dtype=None, layout=None, device=None, pin_memory=None, memory_format=None) -> torch.Tensor:
         like = torch.empty(size, dtype=dtype, device="meta", memory_format=memory_format or torch.contiguous_format)
@@ -95,54 +94,28 @@ class Backend:
         offset = tensor.storage_offset() if storage_offset is None else storage_offset
         return restride(tensor, tensor.dtype, size, stride, offset)
 
-    def _resize(self, tensor, size, memory_format=None) -> torch.Tensor:
-        stride = _contiguous(size)
-        count = 1
-        for n in size:
-            count *= n
-        if (tensor.storage_offset() + count) * tensor.element_size() <= tensor.untyped_storage().nbytes():
-            return torch.ops.aten.as_strided_(tensor, list(size), stride, tensor.storage_offset())
-        made = self.new(tensor.dtype, size, stride)
-        kept = min(tensor.numel(), count)
-        self.heap.host(made).view(-1)[:kept].copy_(self.heap.host(tensor).reshape(-1)[:kept])
-        tensor.data = made
-        return tensor
-
-    def _set(self, *_: object) -> None:
-        self.link.refuse("Tensor.set_ of a GPU tensor is not modelled")
-
-    def _record_stream(self, tensor, stream) -> None:
-        """The memory is given out again only when that queue is done with it: then nobody meets it too early."""
-        block = self.heap.block_of(tensor)
-        if block is not None:
-            block.readers.clear()
-
-    def _pin_memory(self, tensor, device=None) -> None:
-        raise RuntimeError(f"cannot pin '{tensor.type()}' only dense CPU tensors can be pinned")
-
     # copies -------------------------------------------------------------------------------------------------------
 
     def _copy(self, target, source, non_blocking=False) -> torch.Tensor:
         for one, other in ((target, source), (source, target)):
             if one.dtype == getattr(torch, "float4_e2m1fn_x2", None) != other.dtype:
                 raise AcceleratorError("CUDA error: device-side assert triggered (a conversion from or to float4)")
-        blocks = [self.heap.block_of(t) for t in (target, source)]
-        between = target.is_cuda != source.is_cuda
-        pinned = between and any(block is not None and block.pinned for block in blocks)
-        waits = between and (not non_blocking or (not pinned and source.is_cuda))
-        if waits:
-            self.order.refuse_in_capture()
-        touched = [block for block in blocks if block is not None]
+        written, between = self.heap.blocks_of([target]), target.is_cuda != source.is_cuda
+        late = between and non_blocking and source.is_cuda and any(block.pinned for block in written)
+        if between and not late and not (non_blocking and target.is_cuda):
+            self.order.wait()
 
         def copy() -> None:
-            self.order.work([b for b in blocks[1:] if b], [b for b in blocks[:1] if b])
-            if waits:
-                self.order.wait(HOST, self.order.seen(self.order.current))
             self._host(target).copy_(self._host(source))
 
-        self.order.saved(touched[:1] if blocks[0] else [])
+        self.order.saved(written)
+        if late:
+            now = self._host(source).clone()
+            self.order.issued += 1
+            self.order.later(lambda: target.copy_(now))
+            return target
         copy()
-        self.order.run(copy, (target, source))
+        self.order.ran(copy, (target, source))
         return target
 
     def _host(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -170,14 +143,13 @@ class Backend:
         if facts.generator:
             bound["generator"] = self._generator_for(bound.get("generator"))
         if facts.name in _WAITS:
-            self.order.synchronize(self.order.current)
+            self.order.wait()
         lowered: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # id of the host twin -> (it, the GPU tensor)
         twins: dict[int, torch.Tensor] = {}
 
         def lower(tensor: torch.Tensor) -> torch.Tensor:
             if not tensor.is_cuda:
                 return tensor
-            self._refuse_sparse(tensor)
             if id(tensor) not in twins:
                 twins[id(tensor)] = twin = self.heap.host(tensor)
                 lowered[id(twin)] = (twin, tensor)
@@ -196,15 +168,11 @@ class Backend:
                 value = bound[name]
                 if isinstance(value, (bool, int, float)) and kind in ("Tensor", "Optional[Tensor]"):
                     value = torch.tensor(value)  # a number that became a tensor on its way
-                given[name] = _mapped(value, lower_out if name in facts.outs else lower)
+                given[name] = mapped(value, lower_out if name in facts.outs else lower)
         positional = [given.pop(name) for name, _, keyword in facts.arguments if not keyword and name in given]
-        blocks = [block for t in tensors if t.layout == torch.strided and (block := self.heap.block_of(t)) is not None]
-        written = tensors_in([bound.get(name) for name in facts.written], [])
-        changed = [block for t in written if (block := self.heap.block_of(t)) is not None]
-        self.order.saved(changed)
+        self.order.saved(self.heap.blocks_of(tensors_in([bound.get(name) for name in facts.written], [])))
 
         def compute():
-            self.order.work(blocks, changed)
             return self._on_cpu(op, facts, positional, given)
 
         result = compute()
@@ -219,18 +187,17 @@ class Backend:
                 return lowered[id(tensor)][1]
             if on_cpu or any(tensor is t for t in tensors):
                 return tensor
-            self._refuse_sparse(tensor)
+            if tensor.layout != torch.strided:
+                self.link.refuse(f"a GPU tensor of layout {tensor.layout} is not modelled")
             block = self.heap.block_of(tensor)
             if block is not None:
                 base = next(g for t, g in lowered.values() if self.heap.block_of(g) is block)
                 return restride(base, tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset())
             made.append(self.to_gpu(tensor))
-            self.order.work([], [b for b in [self.heap.block_of(made[-1])] if b])
             return made[-1]
 
-        lifted = _mapped(result, lift)
-        if self.order.capturing is not None:
-            self.order.run(lambda: self._again(compute, made), (tensors, made))
+        lifted = mapped(result, lift)
+        self.order.ran(lambda: self._again(compute, made), (tensors, made))
         return lifted
 
     def _again(self, compute, made: list[torch.Tensor]) -> None:
@@ -239,13 +206,9 @@ class Backend:
         for old, new in zip(made, fresh, strict=False):
             self.heap.host(old).copy_(new)
 
-    def _refuse_sparse(self, tensor: torch.Tensor) -> None:
-        if tensor.layout != torch.strided:
-            self.link.refuse(f"a GPU tensor of layout {tensor.layout} is not modelled")
-
     def _generator_for(self, given: torch.Generator | None) -> torch.Generator:
         if given is None:
-            return self.generator
+            return torch.cuda.default_generators[0]
         if given._cdata not in self.generators:
             raise RuntimeError("Expected a 'cuda' device type for generator but found 'cpu'")
         return given
@@ -269,29 +232,13 @@ class Backend:
 
     def _widened(self, op, facts: Facts, positional: list, given: dict, dtype: torch.dtype):
         """A dtype that the GPU takes and the CPU does not, by way of a wider one that holds all its values."""
-        wide = torch.float64 if dtype.is_floating_point or facts.name == "histc" else torch.int64
-        pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
-
-        def widen(tensor: torch.Tensor) -> torch.Tensor:
-            if tensor.dtype != dtype:
-                return tensor
-            pairs.append((tensor.to(wide), tensor))
-            return pairs[-1][0]
-
-        result = op(
-            *[_mapped(value, widen) for value in positional], **{k: _mapped(v, widen) for k, v in given.items()}
-        )
-        back = {id(new): old for new, old in pairs}
+        wide = {id(t): t.double() for t in tensors_in([positional, given], []) if t.dtype == dtype}
+        narrow = {id(wide[id(t)]): t for t in tensors_in([positional, given], []) if id(t) in wide}
+        result = op(*mapped(positional, lambda t: wide.get(id(t), t)), **mapped(given, lambda t: wide.get(id(t), t)))
         if facts.written:
-            for new, old in pairs:
-                old.copy_(new.to(dtype))
-
-        def narrow(tensor: torch.Tensor) -> torch.Tensor:
-            return back.get(
-                id(tensor), tensor.to(dtype) if tensor.dtype == wide and facts.name != "count_nonzero" else tensor
-            )
-
-        return _mapped(result, narrow)
+            for tensor in narrow.values():
+                tensor.copy_(wide[id(tensor)].to(dtype))
+        return mapped(result, lambda t: narrow.get(id(t), t.to(dtype) if t.dtype == torch.float64 else t))
 
 
 def _plainly(function):
@@ -304,145 +251,18 @@ def _plainly(function):
     return plain
 
 
-def _mapped(values: object, function):
-    """Nested arguments with every tensor replaced."""
-    if isinstance(values, torch.Tensor):
-        return function(values)
-    if type(values) in (list, tuple):
-        return type(values)(_mapped(value, function) for value in values)
-    return values
-
-
-def _contiguous(size) -> list[int]:
-    strides, step = [], 1
-    for n in reversed(size):
-        strides.insert(0, step)
-        step *= max(n, 1)
-    return strides
-
-
-class Arguments(TorchFunctionMode):
-    """What is settled before a backend is asked: numbers as devices, pinned memory, another device's generator."""
-
-    def __init__(self, backend: Backend) -> None:
-        super().__init__()
-        self._gpu = backend
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
-        if type(kwargs.get("device")) is int:
-            kwargs = {**kwargs, "device": torch.device("cuda", kwargs["device"])}
-        if name in ("to", "cuda") and len(args) > 1 and type(args[1]) is int:
-            args = (args[0], torch.device("cuda", args[1]), *args[2:])
-        if name in ("__getitem__", "__setitem__") and args[0].is_cuda:
-            args = (args[0], _mapped(args[1], lambda t: t if t.is_cuda else t.cuda()), *args[2:])  # a CPU index may be
-        if name == "__deepcopy__" and args[0].is_cuda and type(args[0]) is torch.Tensor:
-            return args[0].detach().clone().requires_grad_(args[0].requires_grad)
-        if name == "pin_memory":
-            return args[0].pin_memory() if args[0].is_cuda else self._pinned(args[0])
-        if name == "is_pinned":
-            block = self._gpu.heap.block_of(args[0])
-            return block is not None and block.pinned
-        if name == "type" and len(args) > 1 and isinstance(args[1], str) and args[1].startswith("torch.cuda."):
-            return args[0].to("cuda", getattr(torch.cuda, args[1].rsplit(".", 1)[1]).dtype)
-        device = torch.device(kwargs["device"]).type if kwargs.get("device") is not None else None
-        generator = kwargs.get("generator")
-        if generator is not None and generator._cdata in self._gpu.generators:
-            where = device or ("cuda" if any(t.is_cuda for t in tensors_in(args, [])) else "cpu")
-            if where == "cpu":
-                raise RuntimeError("Expected a 'cpu' device type for generator but found 'cuda'")
-        if kwargs.get("pin_memory"):
-            if device == "cuda":
-                raise RuntimeError("Only dense CPU tensors can be pinned")
-            return self._pinned(func(*args, **{**kwargs, "pin_memory": False}))
-        if name in ("to", "cpu") and kwargs.get("non_blocking") and args[0].is_cuda:
-            return self._to_later(func, args, kwargs)
-        if self._gpu.heap.blocks:
-            self._look_at_host(name, func, args, kwargs)
-        return func(*args, **kwargs)
-
-    def _pinned(self, tensor: torch.Tensor) -> torch.Tensor:
-        raw = self._gpu.heap.tensor(tensor.numel() * tensor.element_size(), pinned=True)
-        made = raw.view(tensor.dtype).view(tensor.shape)
-        made.copy_(tensor)
-        return made
-
-    def _to_later(self, func, args, kwargs):
-        """`x.to("cpu", non_blocking=True)`: torch puts it into pinned memory, which is filled some time later."""
-        there = func(*args, **{**kwargs, "non_blocking": False})
-        if there.is_cuda:
-            return there
-        made = self._pinned(torch.empty_like(there))
-        return made.copy_(args[0].to(there.dtype), non_blocking=True)
-
-    def _look_at_host(self, name: str, func, args, kwargs) -> None:
-        """The host reads or writes pinned memory that a queue still works on."""
-        if name == "__get__" or name in _LOOKS or not name:
-            return
-        to_gpu = name in ("to", "cuda") and _goes_to_gpu(args, kwargs)
-        if to_gpu or (name == "copy_" and any(t.is_cuda for t in tensors_in(args, []))):
-            return  # the copy itself knows
-        for tensor in tensors_in([*args, *kwargs.values()], []):
-            if not tensor.is_cuda and tensor.layout == torch.strided:
-                block = self._gpu.heap.block_of(tensor)
-                if block is not None and block.pinned:
-                    self._gpu.order.host_touches(block, writes=name.endswith("_") and not name.endswith("__"))
-
-
-_LOOKS = {"view", "reshape", "shape", "dtype", "size", "stride", "data_ptr", "untyped_storage", "storage_offset", "dim",
-          "numel", "element_size", "is_contiguous", "is_pinned", "__getitem__", "t", "transpose", "permute", "detach",
-          "unsqueeze", "squeeze", "expand", "narrow", "select", "flatten", "nelement", "is_floating_point", "__len__",
-          "empty_like", "requires_grad_", "view_as", "chunk", "split", "unbind", "record_stream"}  # fmt: skip
-
-
-def _goes_to_gpu(args: tuple, kwargs: dict) -> bool:
-    target = kwargs.get("device", args[1] if len(args) > 1 else "cuda")
-    return isinstance(target, (str, torch.device)) and torch.device(target).type == "cuda"
-
-
 def install(link: Link) -> Backend:
     """Put the stand-in GPU into torch: memory, operations, and all of `torch.cuda`.
 
     Raises:
         RuntimeError: if this torch does not let it.
     """
-    from . import gpu_cuda
-
     register_device()
     heap = Heap(link.window, HEAP_START)
     backend = Backend(link, heap, Order(link, heap))
-    gpu_cuda.replace(backend)
-    mode = Arguments(backend)
-    mode.__enter__()  # for as long as the process lives
-    start = threading.Thread._bootstrap_inner
-
-    def start_under_mode(self: threading.Thread) -> None:
-        with mode:
-            start(self)
-
-    threading.Thread._bootstrap_inner = start_under_mode
-    _try(backend)
-    return backend
-
-
-def _try(backend: Backend) -> None:
-    """Does it do what it should under this torch? A few operations tell.
-
-    Raises:
-        RuntimeError: saying what does not hold.
-    """
+    replace(backend)
+    Arguments(heap, backend.generators).hold()
     x = torch.arange(12, dtype=torch.float32, device="cuda").view(3, 4)
-    row = x[1]
-    row += 1
-    facts = {
-        "tensors say where they are": x.is_cuda and x.device == DEVICE,
-        "views share their storage": row.untyped_storage().data_ptr() == x.data_ptr() and row.storage_offset() == 4,
-        "values are right": (x @ x.T).cpu().tolist() == [[14, 44, 62], [44, 174, 252], [62, 252, 366]],
-        "memory lies in the window": backend.heap.block_of(x) is not None and x.data_ptr() % 256 == 0,
-    }
-    wrong = [name for name, holds in facts.items() if not holds]
-    if wrong:
-        raise RuntimeError(
-            f"the emulator backend cannot stand in for a GPU under torch {torch.__version__}: not so: {wrong}"
-        )
+    if not x.is_cuda or heap.block_of(x) is None or (x[1] @ x[1:].T).tolist() != [126, 214]:
+        raise RuntimeError(f"the emulator backend cannot stand in for a GPU under torch {torch.__version__}")
+    return backend

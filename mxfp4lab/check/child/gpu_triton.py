@@ -19,14 +19,14 @@ from triton.compiler.compiler import CompiledKernel
 from triton.runtime import Autotuner
 from triton.runtime import driver as runtime_driver
 
+from .gpu_cuda import PROPERTIES
 from .gpu_memory import Block
-from .gpu_torch import DEVICE, Backend
+from .gpu_order import DEVICE
+from .gpu_torch import Backend
 
-LDS_BYTES = 163840  # CDNA4: 160 KiB per compute unit
 MAX_THREADS = 1024
 BENCHMARK_RUNS = 3  # of a call that is benchmarked; what is not reset between its runs shows
-LARGE = 1 << 30  # bytes from which a kernel gets only a part of a block
-PART = 256 << 20  # of that many bytes, from where its pointer points
+LARGE = 1 << 30  # bytes: every launch looks at all bytes of what it touches
 TABLE = 4096  # numbers up to which an int64 tensor is searched for addresses
 CHOICES = 32  # of one autotuner, whose results are compared
 
@@ -65,15 +65,14 @@ class _Utils:
 
     def get_device_properties(self, device: int = 0) -> dict[str, object]:
         return {
-            "max_shared_mem": LDS_BYTES,
-            "max_num_regs": 131072,
-            "multiprocessor_count": 256,
-            "sm_clock_rate": 2400000,
-            "mem_clock_rate": 2000000,
-            "mem_bus_width": 8192,
+            "max_shared_mem": PROPERTIES.shared_memory_per_multiprocessor,
+            "max_num_regs": PROPERTIES.regs_per_multiprocessor,
+            "multiprocessor_count": PROPERTIES.multi_processor_count,
+            "sm_clock_rate": PROPERTIES.clock_rate,
+            "mem_clock_rate": PROPERTIES.memory_clock_rate,
+            "mem_bus_width": PROPERTIES.memory_bus_width,
             "arch": "gfx950",
-            "warpSize": 64,
-            "cooperativeLaunch": 1,
+            "warpSize": PROPERTIES.warp_size,
         }
 
 
@@ -142,7 +141,7 @@ class Gfx950Driver(drivers.DriverBase):
         torch.cuda.set_device(device)
 
     def get_current_stream(self, device: int = 0) -> int:
-        return self.gpu.order.current
+        return 0
 
     def get_device_capability(self, device: int = 0) -> tuple[int, int]:
         return (9, 5)
@@ -165,7 +164,7 @@ class Gfx950Driver(drivers.DriverBase):
         """
         for _ in range(BENCHMARK_RUNS):
             fn()
-        self.gpu.order.synchronize()
+        self.gpu.order.wait()
         self.link.ask({"op": "note", "text": "a benchmark inside the submission was run and not timed: all take 1 ms"})
         if quantiles is not None:
             return [1.0] * len(quantiles)
@@ -229,45 +228,30 @@ class Gfx950Driver(drivers.DriverBase):
             Refused: a launch that cannot be executed.
         """
         entries: list[dict] = []
-        blocks: dict[int, tuple[Block, dict]] = {}
-
-        def reach(block: Block, offset: int) -> int:
-            """The index of the block among the launch's buffers."""
-            if block.address not in blocks:
-                start, nbytes = (
-                    (offset, min(PART, block.nbytes - offset)) if block.nbytes > LARGE else (0, block.nbytes)
-                )
-                entry = {"offset": block.offset + start, "nbytes": nbytes}
-                blocks[block.address] = (block, entry)
-            return list(blocks).index(block.address)
-
+        touched: list[Block] = []
         for value, kind in zip(values, kinds, strict=True):
             if kind.startswith("*"):
                 block, offset = self._located(value)
-                index = reach(block, offset)
-                start = blocks[block.address][1]["offset"] - block.offset
-                entries.append({"buffer": index, "offset": offset - start})
+                if block not in touched:
+                    touched.append(block)
+                entries.append({"buffer": touched.index(block), "offset": offset})
             else:
                 entries.append({"value": float(value) if kind.startswith(("fp", "bf", "f")) else int(value)})
-        for address in self._addresses(values, kinds):
-            if address and self.gpu.heap.at(address) is not None:
-                self.link.refuse(
-                    "a kernel that takes addresses of tensors as numbers is not modelled: pass the tensors"
-                )
+        if any(block.nbytes > LARGE for block in touched):
+            self.link.refuse("a kernel on a piece of memory of more than 1 GiB is not modelled")
+        if any(address and self.gpu.heap.at(address) for address in self._addresses(values, kinds)):
+            self.link.refuse("a kernel that takes addresses of tensors as numbers is not modelled: pass the tensors")
         message = {"op": "launch", "kernel": function, "grid": list(grid), "args": entries}
-        message["buffers"] = [entry for _, entry in blocks.values()]
-        touched = [block for block, _ in blocks.values()]
+        message["buffers"] = [{"offset": block.offset, "nbytes": block.nbytes} for block in touched]
 
         def send() -> None:
-            self.gpu.order.work(touched, [])
             answer = self.link.ask(message)
             if "error" in answer:
                 self.link.refuse(answer["error"])
-            self.gpu.order.wrote([touched[index] for index in answer.get("written", [])])
 
         self.gpu.order.saved(touched)
         send()
-        self.gpu.order.run(send, values)
+        self.gpu.order.ran(send, values)
 
     def _located(self, value: object) -> tuple[Block, int]:
         """The block and byte offset behind a pointer argument: a tensor, something with `data_ptr`, or an address."""

@@ -153,16 +153,8 @@ class Packer:
 def sealed_memory(size: int) -> int:
     """Descriptor of a memory file that keeps its size: a process that shrank it would end the other by SIGBUS."""
     import fcntl
-    import tempfile
 
-    try:
-        descriptor = os.memfd_create("window", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(descriptor, size)
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
-    except OSError:  # a kernel without sealing: a plain shared file does the same among well-meaning processes
-        descriptor, path = tempfile.mkstemp(
-            prefix="mxfp4lab-window-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None
-        )
-        os.unlink(path)
-        os.ftruncate(descriptor, size)
+    descriptor = os.memfd_create("window", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, size)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
     return descriptor

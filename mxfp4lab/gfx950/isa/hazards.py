@@ -2,26 +2,7 @@
 
 The compiler inserts an `s_nop` in code that it schedules, and none inside an inline-asm block: there the author has to.
 Each rule says which result must not be touched by which instruction within how many wait states; an instruction counts
-as one, `s_nop N` as N + 1.
-
-- "forward" (1): the result of an instruction that writes only bytes or a half of a register, or shifts its result into
-  place: scaled conversions to FP4 (all: they write one byte), conversions to FP8/BF8 into an upper part, SDWA with
-  `dst_sel` other than DWORD, VOP3 that writes the upper half by op_sel. Reading the register counts, and so does
-  writing it (a partial write merges with, and so reads, the old value). Stores are not affected: they are not
-  forwarded to.
-- "transcendental" (1): v_exp, v_log, v_rcp, v_rsq, v_sqrt, v_sin, v_cos, read by a vector instruction of another unit.
-- "lane" (1): a vector register read by v_readlane or v_readfirstlane; "lane select" (4): their lane's number, or
-  v_writelane's, in a scalar register that a vector instruction wrote.
-- "swap" (2): a vector register read by v_permlane16_swap or v_permlane32_swap.
-- "dpp" (2): a vector register read through DPP.
-- "exec": EXEC written by v_cmpx, before a swap or an instruction that reads or writes a lane (4), before DPP (5).
-- "scalar" (2): a scalar register (vcc included) written by a vector instruction and read by one; by v_div_fmas (vcc) 4
-  ("division"), by a vector memory instruction 5 ("address").
-- "matrix" (2): a vector register read by an MFMA.
-- "m0" (1): m0 written by a scalar instruction, before a load to LDS (*).
-- "mode" (2): s_setreg before s_getreg or s_setreg of the register.
-- "store" (2; 1 with a scalar register as offset, *): data of a store of more than 8 bytes that a vector instruction
-  overwrites: the store reads it late.
+as one, `s_nop N` as N + 1. The rules stand at the end.
 
 Sources: LLVM, GCNHazardRecognizer for gfx940 and gfx950 (checkVALUHazards, checkDPPHazards, checkPermlaneHazards,
 checkRWLaneHazards, checkDivFMasHazards, checkVMEMHazards, checkReadM0Hazards, checkGetRegHazards, checkSetRegHazards,
@@ -150,25 +131,27 @@ def _hazard(producer: Instruction, consumer: Instruction, waited: int, rule: _Ru
     return Hazard(rule.kind, consumer.index, str(result), message)
 
 
-def unforwarded_destination(instruction: Instruction) -> Operand | None:
-    """The vector register that `instruction` writes in part or shifted, so that it is not forwarded; or None."""
-    name = instruction.mnemonic
-    if not name.startswith("v_") or not instruction.operands:
-        return None
-    destination = instruction.operands[0]
-    if destination.kind not in ("vgpr", "agpr"):
-        return None
-    if _TO_FP4.match(name):
-        return destination
-    if instruction.encoding == "sdwa":
-        return destination if str(instruction.modifier("dst_sel", "DWORD")) != "DWORD" else None
+def _unforwarded(fact: _Facts) -> Operands:
+    """The vector register that an instruction writes in part or shifted into place.
+
+    All scaled conversions to FP4 do (they write one byte), conversions to FP8 and BF8 into an upper part, SDWA with
+    `dst_sel` other than DWORD, and VOP3 that writes the upper half by op_sel.
+    """
+    instruction, name, operands = fact.item, fact.name, fact.item.operands[:1]
+    if not name.startswith("v_") or not operands or operands[0].kind not in ("vgpr", "agpr"):
+        return []
     select = instruction.modifier("op_sel")
-    if not isinstance(select, tuple) or name.startswith(_NO_DESTINATION_SELECT):
-        return None
-    if _TO_FP8.match(name):
-        return destination if any(select[2:]) else None
-    # One bit per source, then one for the destination.
-    return destination if len(select) == len(instruction.operands) and select[-1] else None
+    if _TO_FP4.match(name):
+        partial = True
+    elif instruction.encoding == "sdwa":
+        partial = instruction.modifier("dst_sel", "DWORD") != "DWORD"
+    elif not isinstance(select, tuple) or name.startswith(_NO_DESTINATION_SELECT):
+        partial = False
+    elif _TO_FP8.match(name):
+        partial = any(select[2:])
+    else:  # one bit per source, then one for the destination
+        partial = len(select) == len(instruction.operands) and select[-1]
+    return list(operands) if partial else []
 
 
 def _overlap(destination: Operand, operand: Operand) -> bool:
@@ -179,21 +162,8 @@ def _overlap(destination: Operand, operand: Operand) -> bool:
             and destination.index < operand.index + operand.width)  # fmt: skip
 
 
-def _unforwarded(fact: _Facts) -> Operands:
-    destination = unforwarded_destination(fact.item)
-    return [destination] if destination else []
-
-
 def _only(operands: Operands, index: int) -> Operands:
-    return [
-        operand
-        for operand in operands
-        if operand.kind == "sgpr" and operand.index <= index < operand.index + operand.width
-    ]
-
-
-def _vgprs(fact: _Facts) -> Operands:
-    return fact.results("vgpr")
+    return [o for o in operands if o.kind == "sgpr" and o.index <= index < o.index + o.width]
 
 
 def _scalars(fact: _Facts) -> Operands:
@@ -226,18 +196,19 @@ def _when(test: Callable[[_Facts], object], *kinds: str) -> Callable[[_Facts], O
 
 _EXEC_READ = [Operand("sgpr", EXEC, 2)]
 _RULES: tuple[_Rule, ...] = (
+    # Writing the register counts too: a partial write merges with the old value. Stores are not affected.
     _Rule("forward", 1, _unforwarded, lambda fact: list(fact.item.operands) if fact.vector else [],
           "a partial write is not forwarded"),
-    _Rule("transcendental", 1, lambda fact: _vgprs(fact) if _TRANSCENDENTAL.match(fact.name) else [],
+    _Rule("transcendental", 1, lambda fact: fact.results("vgpr") if _TRANSCENDENTAL.match(fact.name) else [],
           _when(lambda fact: fact.vector and not _TRANSCENDENTAL.match(fact.name), "vgpr"),
           "transcendental results arrive later"),
-    _Rule("lane", 1, _vgprs, _when(lambda fact: fact.name in _LANES[:2], "vgpr"),
+    _Rule("lane", 1, lambda fact: fact.results("vgpr"), _when(lambda fact: fact.name in _LANES[:2], "vgpr"),
           "a lane is read before the write arrives"),
     _Rule("lane select", 4, _scalars, lambda fact: fact.item.operands[-1:] if fact.name in _LANES[::2] else [],
           "a scalar written by the vector unit selects a lane later"),
-    _Rule("swap", 2, _vgprs, _when(lambda fact: fact.name.startswith("v_permlane"), "vgpr"),
+    _Rule("swap", 2, lambda fact: fact.results("vgpr"), _when(lambda fact: fact.name.startswith("v_permlane"), "vgpr"),
           "a swap reads before the write arrives"),
-    _Rule("dpp", 2, _vgprs, _when(lambda fact: fact.item.encoding == "dpp", "vgpr"),
+    _Rule("dpp", 2, lambda fact: fact.results("vgpr"), _when(lambda fact: fact.item.encoding == "dpp", "vgpr"),
           "DPP reads before the write arrives"),
     _Rule("exec", 4, _exec, lambda fact: _EXEC_READ if fact.name.startswith(("v_permlane", *_LANES)) else [],
           "the lanes that it leaves on are known later"),

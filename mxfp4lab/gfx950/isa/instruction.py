@@ -140,12 +140,14 @@ class Program:
         instructions: in address order.
         labels: label -> instruction index (may equal len(instructions) for a label at the end).
         entry: instruction at which execution starts; not 0 where a prologue for old firmware precedes it.
+        uses: by index, sets of the registers that an instruction (writes, reads), as far as `table.uses` was asked.
     """
 
     name: str
     instructions: tuple[Instruction, ...]
     labels: dict[str, int] = field(default_factory=dict)
     entry: int = 0
+    uses: dict[int, tuple[int, int]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.instructions)

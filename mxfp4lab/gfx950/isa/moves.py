@@ -23,8 +23,6 @@ _ATOMICS = {
     "and": ("and_b32", 1, np.bitwise_and), "or": ("or_b32", 1, np.bitwise_or), "xor": ("xor_b32", 1, np.bitwise_xor),
     "umin": ("min_u32", 1, np.minimum), "umax": ("max_u32", 1, np.maximum),
     "smin": ("min_i32", 1, _as(np.int32, np.minimum)), "smax": ("max_i32", 1, _as(np.int32, np.maximum)),
-    "inc": ("", 1, lambda old, new: np.where(old >= new, U32(0), old + U32(1))),
-    "dec": ("", 1, lambda old, new: np.where((old == 0) | (old > new), new, old - U32(1))),
     "add_f32": ("add_f32", 1, _as(np.float32, np.add)), "cmpswap": ("", 1, None),
     "pk_add_bf16": ("", 1, numbers.bf16_pair_add), "pk_add_f16": ("", 1, numbers.f16_pair_add),
     "add_x2": ("", 2, np.add), "swap_x2": ("", 2, lambda old, new: new), "cmpswap_x2": ("", 2, None),
@@ -106,7 +104,7 @@ def _scalar_memory() -> dict[str, Row]:
         suffix = f"x{count}" if count > 1 else ""
         for name, base in (("s_load", "base"), ("s_buffer_load", "rsrc")):
             rows[f"{name}_dword{suffix}"] = make_row(f"x{count} <- {base} soff", Move("scalar", "load", 4 * count))
-    return rows | dict.fromkeys(("s_memtime", "s_memrealtime"), make_row("x2", Move("scalar", "none")))
+    return rows
 
 
 def _matrix() -> dict[str, Row]:

@@ -128,16 +128,6 @@ def ldexp(x: np.ndarray, n: np.ndarray, out=None) -> np.ndarray:
     return np.ldexp(np.asarray(x, np.float64), np.clip(n, -1000, 1000)).astype(F32)
 
 
-def frexp_exp(x: np.ndarray, out=None) -> np.ndarray:
-    """Exponent e of x = m * 2^e with m in [0.5, 1); 0 for zero, infinity and NaN."""
-    return np.where(np.isfinite(x), np.frexp(np.where(np.isfinite(x), x, 0))[1], 0).astype(np.int32)
-
-
-def frexp_mant(x: np.ndarray, out=None) -> np.ndarray:
-    """Mantissa m of x = m * 2^e with m in [0.5, 1)."""
-    return np.where(np.isfinite(x), np.frexp(np.where(np.isfinite(x), x, 0))[0], x).astype(F32)
-
-
 def exponent(x: np.ndarray) -> np.ndarray:
     """Biased exponent field of float32, int32."""
     return (bits_of(x) >> U32(23) & U32(255)).astype(np.int32)
@@ -261,6 +251,40 @@ def unpack_f16(word: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Two f16 of a dword -> two float32."""
     halves = np.ascontiguousarray(word).view(np.float16).reshape(*np.shape(word), 2).astype(F32)
     return halves[..., 0], halves[..., 1]
+
+
+def bit_reverse(x: np.ndarray, out=None) -> np.ndarray:
+    """The 32 bits of a word in reverse order."""
+    for mask, shift in ((0x55555555, 1), (0x33333333, 2), (0x0F0F0F0F, 4), (0x00FF00FF, 8)):
+        x = (x >> U32(shift)) & U32(mask) | (x & U32(mask)) << U32(shift)
+    return x >> U32(16) | x << U32(16)
+
+
+def ones(x: np.ndarray) -> np.ndarray:
+    """How many bits are set, int32."""
+    return np.bitwise_count(x).astype(np.int32)
+
+
+def lowest_one(x: np.ndarray, out=None) -> np.ndarray:
+    """Position of the lowest bit that is set, int32; -1 where there is none."""
+    lowest = x & (~x + x.dtype.type(1))
+    return np.where(x == 0, np.int32(-1), ones(lowest - x.dtype.type(1)))
+
+
+def highest_one(x: np.ndarray, out=None) -> np.ndarray:
+    """Zeros above the highest bit that is set, int32; -1 where there is none."""
+    bits = 8 * x.dtype.itemsize
+    for step in (1, 2, 4, 8, 16, 32)[: 5 if bits == 32 else 6]:
+        x = x | x >> x.dtype.type(step)
+    return np.where(x == 0, np.int32(-1), bits - ones(x))
+
+
+def signed_field(x: np.ndarray, offset: np.ndarray, width: np.ndarray) -> np.ndarray:
+    """`width` (0 to 32) bits of an int32 from `offset`, sign-extended."""
+    width = width.astype(np.int64)
+    field = (x.astype(np.int64) >> offset) & ((np.int64(1) << width) - 1)
+    sign = np.where(width > 0, np.int64(1) << np.maximum(width - 1, 0), 0)
+    return ((field ^ sign) - sign).astype(np.int32)
 
 
 # Small formats: the value of every code. e2m1, e4m3 (OCP: no infinity, 0x7f NaN) and e5m2.

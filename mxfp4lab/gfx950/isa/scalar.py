@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from mxfp4lab.gfx950.isa import numbers
 from mxfp4lab.gfx950.isa.numbers import U32
 from mxfp4lab.gfx950.isa.row import Row, make_row
 
 I32, I64, U64 = np.int32, np.int64, np.uint64
-_31, _63 = U32(31), U64(63)
+_31, _63, _HIGH = U32(31), U64(63), U32(0xFFFF0000)
 
 
 def _nz(function):
@@ -46,16 +47,7 @@ def _bfe_u32(a, b):
 
 
 def _bfe_i32(a, b):
-    width = np.minimum(b >> I32(16) & I32(127), 32).astype(I64)
-    field = (a.astype(I64) >> (b & I32(31)).astype(I64)) & ((I64(1) << width) - 1)
-    sign = np.where(width > 0, I64(1) << np.maximum(width - 1, 0), 0)
-    return ((field ^ sign) - sign).astype(I32)
-
-
-def _bfe_u64(a, b):
-    width = np.minimum(b >> U32(16) & U32(127), 64).astype(U64)
-    shifted = a >> (b.astype(U64) & _63)
-    return np.where(width >= 64, shifted, shifted & ((U64(1) << (width & _63)) - U64(1)))
+    return numbers.signed_field(a, b & I32(31), np.minimum(b >> I32(16) & I32(127), 32))
 
 
 def _lshl_add(n):
@@ -66,54 +58,9 @@ def _lshl_add(n):
     return add
 
 
-def _reverse(bits):
-    def reverse(x):
-        raw = np.ascontiguousarray(np.atleast_1d(x)).view(np.uint8)
-        flipped = np.packbits(np.unpackbits(raw, bitorder="little"), bitorder="big").reshape(-1, bits // 8)
-        return np.ascontiguousarray(flipped[:, ::-1]).view(U32 if bits == 32 else U64)[:, 0]
-
-    return reverse
-
-
-def _count(x):
-    return np.bitwise_count(x).astype(I32)
-
-
-def _lowest_one(x):
-    lowest = x & (~x + x.dtype.type(1))
-    return np.where(x == 0, I32(-1), np.bitwise_count(lowest - x.dtype.type(1)).astype(I32))
-
-
-def _highest_one(x):
-    """Leading zeros, -1 where there is no one."""
-    bits = 8 * x.dtype.itemsize
-    for step in (1, 2, 4, 8, 16, 32)[: 5 if bits == 32 else 6]:
-        x = x | x >> x.dtype.type(step)
-    return np.where(x == 0, I32(-1), bits - np.bitwise_count(x).astype(I32)).astype(I32)
-
-
-def _sign_run(x):
-    """Leading bits that equal the sign, -1 where all do."""
-    unsigned = U32 if x.dtype.itemsize == 4 else U64
-    return _highest_one(np.asarray(x ^ (x >> x.dtype.type(8 * x.dtype.itemsize - 1))).view(unsigned))
-
-
-def _whole_quads(x):
-    some = x | x >> U64(1)
-    return ((some | some >> U64(2)) & U64(0x1111111111111111)) * U64(15)
-
-
 def _save(combine):
     """EXEC to the destination, the combination to EXEC, SCC whether any lane is left."""
     return lambda s, old: (old.copy(), (new := combine(s, old)), new != 0)
-
-
-def _low(x):
-    return x & U32(0xFFFF)
-
-
-def _upper(x):
-    return x & U32(0xFFFF0000)
 
 
 _TESTS = {
@@ -124,27 +71,18 @@ _ROWS = {
     "s_mov_b32": ("u32 <- u32", lambda a: a),
     "s_mov_b64": ("u64 <- u64", lambda a: a),
     "s_movk_i32": ("i32 <- k", lambda a: a),
-    "s_cmov_b32": ("+u32 <- u32 scc", lambda a, scc, old: np.where(scc, a, old)),
-    "s_cmov_b64": ("+u64 <- u64 scc", lambda a, scc, old: np.where(scc, a, old)),
-    "s_cmovk_i32": ("+i32 <- k scc", lambda a, scc, old: np.where(scc, a, old)),
     "s_cselect_b32": ("u32 <- u32 u32 scc", lambda a, b, scc: np.where(scc, a, b)),
     "s_cselect_b64": ("u64 <- u64 u64 scc", lambda a, b, scc: np.where(scc, a, b)),
     "s_not_b32": ("u32 scc <- u32", _nz(np.invert)),
     "s_not_b64": ("u64 scc <- u64", _nz(np.invert)),
-    "s_brev_b32": ("u32 <- u32", _reverse(32)),
-    "s_brev_b64": ("u64 <- u64", _reverse(64)),
+    "s_brev_b32": ("u32 <- u32", numbers.bit_reverse),
     "s_abs_i32": ("i32 scc <- i32", _nz(np.abs)),
-    "s_bcnt0_i32_b32": ("i32 scc <- u32", _nz(lambda a: _count(~a))),
-    "s_bcnt0_i32_b64": ("i32 scc <- u64", _nz(lambda a: _count(~a))),
-    "s_bcnt1_i32_b32": ("i32 scc <- u32", _nz(_count)),
-    "s_bcnt1_i32_b64": ("i32 scc <- u64", _nz(_count)),
-    "s_ff1_i32_b32": ("i32 <- u32", _lowest_one),
-    "s_ff1_i32_b64": ("i32 <- u64", _lowest_one),
-    "s_flbit_i32_b32": ("i32 <- u32", _highest_one),
-    "s_flbit_i32_b64": ("i32 <- u64", _highest_one),
-    "s_flbit_i32": ("i32 <- i32", _sign_run),
-    "s_flbit_i32_i64": ("i32 <- i64", _sign_run),
-    "s_wqm_b64": ("u64 scc <- u64", _nz(_whole_quads)),
+    "s_bcnt1_i32_b32": ("i32 scc <- u32", _nz(numbers.ones)),
+    "s_bcnt1_i32_b64": ("i32 scc <- u64", _nz(numbers.ones)),
+    "s_ff1_i32_b32": ("i32 <- u32", numbers.lowest_one),
+    "s_ff1_i32_b64": ("i32 <- u64", numbers.lowest_one),
+    "s_flbit_i32_b32": ("i32 <- u32", numbers.highest_one),
+    "s_flbit_i32_b64": ("i32 <- u64", numbers.highest_one),
     "s_sext_i32_i8": ("i32 <- i32", lambda a: a << I32(24) >> I32(24)),
     "s_sext_i32_i16": ("i32 <- i32", lambda a: a << I32(16) >> I32(16)),
     "s_add_u32": ("u32 scc <- u32 u32", _add_u32),
@@ -162,7 +100,6 @@ _ROWS = {
     "s_max_i32": ("i32 scc <- i32 i32", lambda a, b: (np.maximum(a, b), a > b)),
     "s_min_u32": ("u32 scc <- u32 u32", lambda a, b: (np.minimum(a, b), a < b)),
     "s_max_u32": ("u32 scc <- u32 u32", lambda a, b: (np.maximum(a, b), a > b)),
-    "s_absdiff_i32": ("i32 scc <- i32 i32", _nz(lambda a, b: np.abs(a - b))),
     "s_lshl_b32": ("u32 scc <- u32 u32", _nz(lambda a, b: a << (b & _31))),
     "s_lshr_b32": ("u32 scc <- u32 u32", _nz(lambda a, b: a >> (b & _31))),
     "s_ashr_i32": ("i32 scc <- i32 i32", _nz(lambda a, b: a >> (b & I32(31)))),
@@ -171,26 +108,18 @@ _ROWS = {
     "s_ashr_i64": ("i64 scc <- i64 u32", _nz(lambda a, b: a >> (b.astype(I64) & I64(63)))),
     "s_bfe_u32": ("u32 scc <- u32 u32", _nz(_bfe_u32)),
     "s_bfe_i32": ("i32 scc <- i32 i32", _nz(_bfe_i32)),
-    "s_bfe_u64": ("u64 scc <- u64 u32", _nz(_bfe_u64)),
-    "s_bfm_b32": ("u32 <- u32 u32", lambda a, b: ((U32(1) << (a & _31)) - U32(1)) << (b & _31)),
-    "s_bfm_b64": ("u64 <- u32 u32",
-                  lambda a, b: ((U64(1) << (a.astype(U64) & _63)) - U64(1)) << (b.astype(U64) & _63)),
     "s_lshl1_add_u32": ("u32 scc <- u32 u32", _lshl_add(1)),
     "s_lshl2_add_u32": ("u32 scc <- u32 u32", _lshl_add(2)),
     "s_lshl3_add_u32": ("u32 scc <- u32 u32", _lshl_add(3)),
     "s_lshl4_add_u32": ("u32 scc <- u32 u32", _lshl_add(4)),
-    "s_pack_ll_b32_b16": ("u32 <- u32 u32", lambda a, b: _low(a) | b << U32(16)),
-    "s_pack_lh_b32_b16": ("u32 <- u32 u32", lambda a, b: _low(a) | _upper(b)),
-    "s_pack_hh_b32_b16": ("u32 <- u32 u32", lambda a, b: a >> U32(16) | _upper(b)),
-    "s_bitset0_b32": ("+u32 <- u32", lambda a, old: old & ~(U32(1) << (a & _31))),
+    "s_pack_ll_b32_b16": ("u32 <- u32 u32", lambda a, b: a & U32(0xFFFF) | b << U32(16)),
+    "s_pack_lh_b32_b16": ("u32 <- u32 u32", lambda a, b: a & U32(0xFFFF) | b & _HIGH),
+    "s_pack_hh_b32_b16": ("u32 <- u32 u32", lambda a, b: a >> U32(16) | b & _HIGH),
     "s_bitset1_b32": ("+u32 <- u32", lambda a, old: old | U32(1) << (a & _31)),
     "s_bitcmp0_b32": ("scc <- u32 u32", lambda a, b: a >> (b & _31) & U32(1) == 0),
     "s_bitcmp1_b32": ("scc <- u32 u32", lambda a, b: a >> (b & _31) & U32(1) == 1),
-    "s_bitcmp0_b64": ("scc <- u64 u32", lambda a, b: a >> (b.astype(U64) & _63) & U64(1) == 0),
-    "s_bitcmp1_b64": ("scc <- u64 u32", lambda a, b: a >> (b.astype(U64) & _63) & U64(1) == 1),
     "s_and_saveexec_b64": ("u64 exec scc <- u64 exec", _save(lambda s, e: s & e)),
     "s_or_saveexec_b64": ("u64 exec scc <- u64 exec", _save(lambda s, e: s | e)),
-    "s_xor_saveexec_b64": ("u64 exec scc <- u64 exec", _save(lambda s, e: s ^ e)),
     "s_andn2_saveexec_b64": ("u64 exec scc <- u64 exec", _save(lambda s, e: s & ~e)),
     "s_getreg_b32": ("u32 <- hwreg xcc", lambda place, xcc: xcc.astype(U32)),
     "s_setreg_imm32_b32": ("ovfl <- hwreg u32", lambda place, value: value & U32(1) != 0),

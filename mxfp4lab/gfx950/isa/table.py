@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import cache
 
 from mxfp4lab.gfx950.isa import moves, scalar, vector
-from mxfp4lab.gfx950.isa.instruction import Instruction, Operand
+from mxfp4lab.gfx950.isa.instruction import Instruction, Operand, Program
 from mxfp4lab.gfx950.isa.row import IMPLICIT, Row, known_places
 
 ROWS: dict[str, Row] = vector.ROWS | scalar.ROWS | moves.ROWS
@@ -62,6 +62,15 @@ def register_bits(operands: Iterable[Operand]) -> int:
     found = 0
     for operand in operands:
         found |= (1 << operand.width) - 1 << _FIRST_BIT[operand.kind] + operand.index
+    return found
+
+
+def uses(program: Program, index: int) -> tuple[int, int]:
+    """Registers that an instruction (writes, reads), as `register_bits`; kept with the program."""
+    found = program.uses.get(index)
+    if found is None:
+        written, read = roles(program[index])
+        found = program.uses[index] = register_bits(written), register_bits(read)
     return found
 
 

@@ -13,10 +13,11 @@ import numpy as np
 from mxfp4lab.gfx950.isa import numbers
 from mxfp4lab.gfx950.isa.numbers import F32, U32
 from mxfp4lab.gfx950.isa.row import Row, make_row
+from mxfp4lab.hardware import WAVE_LANES
 
 _31, _63, _24, _16 = U32(31), np.uint64(63), U32(0xFFFFFF), U32(16)
 I32, I64, U64 = np.int32, np.int64, np.uint64
-LANE = np.arange(64)
+LANE = np.arange(WAVE_LANES)
 
 
 def _signed24(x):
@@ -27,13 +28,6 @@ def _high(wide):
     """The upper word of a product."""
     kind = U32 if wide is U64 else I32
     return lambda a, b, o=None: ((a.astype(wide) * b) >> wide(32)).astype(kind)
-
-
-def _bfe_i32(x, offset, width, o):
-    offset, width = offset.astype(I64) & 31, width.astype(I64) & 31
-    field = (x.astype(I64) >> offset) & ((I64(1) << width) - 1)
-    sign = np.where(width > 0, I64(1) << np.maximum(width - 1, 0), 0)
-    return ((field ^ sign) - sign).astype(I32)
 
 
 def _perm(high, low, selector, o):
@@ -71,21 +65,6 @@ def _perm_same(high, low, selector):
     return result.view(U32)[..., 0]
 
 
-def _bit_reverse(x, o):
-    for mask, shift in ((0x55555555, 1), (0x33333333, 2), (0x0F0F0F0F, 4), (0x00FF00FF, 8)):
-        x = (x >> U32(shift)) & U32(mask) | (x & U32(mask)) << U32(shift)
-    return x >> _16 | x << _16
-
-
-def _first_high(x, o):
-    return np.where(x == 0, I32(-1), 32 - np.frexp(x.astype(np.float64))[1]).astype(I32)
-
-
-def _first_low(x, o):
-    lowest = x & (~x + U32(1))
-    return np.where(x == 0, I32(-1), np.frexp(lowest.astype(np.float64))[1] - 1).astype(I32)
-
-
 def _lanes_below(high):
     below = (U64(1) << np.arange(64, dtype=U64)) - U64(1)
     mask = ((below >> U64(32)) if high else (below & U64(0xFFFFFFFF))).astype(U32)
@@ -114,14 +93,6 @@ def _three(function):
 
 def _swapped(function):
     return lambda a, b, o: function(b, a, o)
-
-
-def _int_pair(low, high):
-    def pack(a, b, o):
-        a, b = (np.clip(x.astype(I64), low, high).astype(U32) & U32(0xFFFF) for x in (a, b))
-        return a | b << _16
-
-    return pack
 
 
 def _byte(n):
@@ -201,18 +172,6 @@ def _bpermute(offset):
         return _from_lanes(x, ((address + U32(offset)) >> U32(2) & U32(63)).astype(np.intp), on)
 
     return gather
-
-
-def _permute(offset):
-    def scatter(address, x, on, o):
-        lane = np.broadcast_to(((address + U32(offset)) >> U32(2) & U32(63)).astype(np.intp), x.shape)
-        result, rows = np.zeros(x.shape, U32), np.arange(len(x))
-        for i in range(64):  # of lanes that write to one lane the highest wins
-            hit = rows if on is None else rows[on[:, i]]
-            result[hit, lane[hit, i]] = x[hit, i]
-        return result
-
-    return scatter
 
 
 def _swizzle(offset):
@@ -310,8 +269,6 @@ _WORDS = {
     "v_mul_hi_i32": ("i32 <- i32 i32", _high(I64)),
     "v_mul_u32_u24": ("u32 <- u32 u32", lambda a, b, o: np.multiply(a & _24, b & _24, o)),
     "v_mul_i32_i24": ("i32 <- i32 i32", lambda a, b, o: np.multiply(_signed24(a), _signed24(b), o)),
-    "v_mul_hi_u32_u24": ("u32 <- u32 u32", lambda a, b, o: _high(U64)(a & _24, b & _24)),
-    "v_mul_hi_i32_i24": ("i32 <- i32 i32", lambda a, b, o: _high(I64)(_signed24(a), _signed24(b))),
     "v_mad_u32_u24": ("u32 <- u32 u32 u32", lambda a, b, c, o: np.add((a & _24) * (b & _24), c, o)),
     "v_mad_i32_i24": ("i32 <- i32 i32 i32", lambda a, b, c, o: np.add(_signed24(a) * _signed24(b), c, o)),
     "v_add3_u32": ("u32 <- u32 u32 u32", lambda a, b, c, o: np.add(a + b, c, o)),
@@ -321,7 +278,6 @@ _WORDS = {
     "v_lshl_or_b32": ("u32 <- u32 u32 u32", lambda a, b, c, o: np.bitwise_or(a << (b & _31), c, o)),
     "v_and_or_b32": ("u32 <- u32 u32 u32", lambda a, b, c, o: np.bitwise_or(a & b, c, o)),
     "v_or3_b32": ("u32 <- u32 u32 u32", lambda a, b, c, o: np.bitwise_or(a | b, c, o)),
-    "v_sad_u32": ("u32 <- u32 u32 u32", lambda a, b, c, o: np.add(np.maximum(a, b) - np.minimum(a, b), c, o)),
     "v_min_u32": ("u32 <- u32 u32", _min),
     "v_max_u32": ("u32 <- u32 u32", _max),
     "v_min_i32": ("i32 <- i32 i32", _min),
@@ -347,17 +303,16 @@ _WORDS = {
     "v_ashrrev_i32": ("i32 <- i32 i32", lambda s, x, o: np.right_shift(x, s & I32(31), o)),
     "v_bfe_u32": ("u32 <- u32 u32 u32",
                   lambda x, p, n, o: np.bitwise_and(x >> (p & _31), (U32(1) << (n & _31)) - U32(1), o)),
-    "v_bfe_i32": ("i32 <- i32 i32 i32", _bfe_i32),
+    "v_bfe_i32": ("i32 <- i32 i32 i32",
+                  lambda x, p, n, o: numbers.signed_field(x, p & I32(31), n & I32(31))),
     "v_bfi_b32": ("u32 <- u32 u32 u32", lambda a, b, c, o: np.bitwise_or(a & b, ~a & c, o)),
-    "v_bfm_b32": ("u32 <- u32 u32", lambda a, b, o: np.left_shift((U32(1) << (a & _31)) - U32(1), b & _31, o)),
-    "v_bfrev_b32": ("u32 <- u32", _bit_reverse),
+    "v_bfrev_b32": ("u32 <- u32", numbers.bit_reverse),
     "v_bitop3_b32": ("u32 <- u32 u32 u32 %bitop3", numbers.lut3),
     "v_perm_b32": ("u32 <- u32 u32 u32", _perm),
     "v_alignbit_b32": ("u32 <- u32 u32 u32", _alignbit),
-    "v_alignbyte_b32": ("u32 <- u32 u32 u32", lambda a, b, c, o: _alignbit(a, b, (c & U32(3)) << U32(3), o)),
-    "v_ffbh_u32": ("i32 <- u32", _first_high),
-    "v_ffbh_i32": ("i32 <- i32", lambda x, o: _first_high((x ^ (x >> _31.astype(I32))).view(U32), o)),
-    "v_ffbl_b32": ("i32 <- u32", _first_low),
+    "v_ffbh_u32": ("i32 <- u32", numbers.highest_one),
+    "v_ffbh_i32": ("i32 <- i32", lambda x, o: numbers.highest_one((x ^ (x >> I32(31))).view(U32))),
+    "v_ffbl_b32": ("i32 <- u32", numbers.lowest_one),
     "v_bcnt_u32_b32": ("u32 <- u32 u32", lambda a, b, o: np.add(np.bitwise_count(a).astype(U32), b, o)),
     "v_mbcnt_lo_u32_b32": ("u32 <- u32 u32", _lanes_below(False)),
     "v_mbcnt_hi_u32_b32": ("u32 <- u32 u32", _lanes_below(True)),
@@ -392,8 +347,6 @@ _WORDS = {
     "v_sin_f32": ("f32 <- f32", numbers.turns(np.sin)),
     "v_cos_f32": ("f32 <- f32", numbers.turns(np.cos)),
     "v_ldexp_f32": ("f32 <- f32 i32", numbers.ldexp),
-    "v_frexp_exp_i32_f32": ("i32 <- f32", numbers.frexp_exp),
-    "v_frexp_mant_f32": ("f32 <- f32", numbers.frexp_mant),
     "v_div_scale_f32": ("f32 mask <- f32 f32 f32", numbers.div_scale),
     "v_div_fmas_f32": ("f32 <- f32 f32 f32 vcc", numbers.div_fmas),
     "v_div_fixup_f32": ("f32 <- f32 f32 f32", numbers.div_fixup),
@@ -404,8 +357,6 @@ _WORDS = {
     "v_cvt_f32_u32": ("f32 <- u32", lambda a, o: a.astype(F32)),
     "v_cvt_i32_f32": ("i32 <- f32", numbers.f32_to_i32),
     "v_cvt_u32_f32": ("u32 <- f32", numbers.f32_to_u32),
-    "v_cvt_flr_i32_f32": ("i32 <- f32", lambda a, o: numbers.f32_to_i32(np.floor(a))),
-    "v_cvt_rpi_i32_f32": ("i32 <- f32", lambda a, o: numbers.f32_to_i32(np.floor(a + F32(0.5)))),
     "v_cvt_f32_ubyte0": ("f32 <- u32", _byte(0)),
     "v_cvt_f32_ubyte1": ("f32 <- u32", _byte(1)),
     "v_cvt_f32_ubyte2": ("f32 <- u32", _byte(2)),
@@ -416,18 +367,14 @@ _WORDS = {
     "v_cvt_pk_bf16_f32": ("u32 <- f32 f32", numbers.pack_bf16),
     "v_cvt_pk_f16_f32": ("u32 <- f32 f32", numbers.pack_f16),
     "v_cvt_pkrtz_f16_f32": ("u32 <- f32 f32", numbers.pack_f16_towards_zero),
-    "v_cvt_pk_u16_u32": ("u32 <- u32 u32", _int_pair(0, 0xFFFF)),
-    "v_cvt_pk_i16_i32": ("u32 <- i32 i32", _int_pair(-0x8000, 0x7FFF)),
     "v_cvt_pk_fp8_f32": ("+u32 <- f32 f32 %op_sel ovfl", _pack_fp8(numbers.E4M3)),
     "v_cvt_pk_bf8_f32": ("+u32 <- f32 f32 %op_sel ovfl", _pack_fp8(numbers.E5M2)),
     # 16 bits: the high half of the result register becomes zero, or is kept where op_sel chooses a half
     "v_add_u16": ("u16 <- u16 u16", np.add, True),
     "v_sub_u16": ("u16 <- u16 u16", np.subtract, True),
-    "v_subrev_u16": ("u16 <- u16 u16", _swapped(np.subtract), True),
     "v_add_i16": ("i16 <- i16 i16", np.add, True),
     "v_sub_i16": ("i16 <- i16 i16", np.subtract, True),
     "v_mul_lo_u16": ("u16 <- u16 u16", np.multiply),
-    "v_mad_u16": ("u16 <- u16 u16 u16", lambda a, b, c, o: a * b + c),
     "v_min_u16": ("u16 <- u16 u16", _min),
     "v_max_u16": ("u16 <- u16 u16", _max),
     "v_min_i16": ("i16 <- i16 i16", _min),
@@ -442,7 +389,6 @@ _WORDS = {
     "v_bitop3_b16": ("u16 <- u16 u16 u16 %bitop3", numbers.lut3),
     "v_add_f16": ("f16 <- f16 f16", np.add),
     "v_sub_f16": ("f16 <- f16 f16", np.subtract),
-    "v_subrev_f16": ("f16 <- f16 f16", _swapped(np.subtract)),
     "v_mul_f16": ("f16 <- f16 f16", np.multiply),
     "v_max_f16": ("f16 <- f16 f16", np.fmax),
     "v_min_f16": ("f16 <- f16 f16", np.fmin),
@@ -456,7 +402,6 @@ _WORDS = {
     "v_permlane32_swap_b32": ("+u32 +u32", _swap_rows(32)),
     "v_swap_b32": ("+u32 +u32", lambda a, b: (b.copy(), a.copy())),
     "ds_bpermute_b32": ("u32 <- u32 u32 exec %offset", _bpermute),
-    "ds_permute_b32": ("u32 <- u32 u32 exec %offset", _permute),
     "ds_swizzle_b32": ("u32 <- u32 exec %offset", _swizzle),
 }  # fmt: skip
 _PAIRS = {
@@ -494,8 +439,6 @@ _PAIRS = {
     "v_pk_sub_u16": ("2u16 <- 2u16 2u16", np.subtract, True),
     "v_pk_sub_i16": ("2i16 <- 2i16 2i16", np.subtract, True),
     "v_pk_mul_lo_u16": ("2u16 <- 2u16 2u16", np.multiply),
-    "v_pk_mad_u16": ("2u16 <- 2u16 2u16 2u16", lambda a, b, c, o: a * b + c),
-    "v_pk_mad_i16": ("2i16 <- 2i16 2i16 2i16", lambda a, b, c, o: a * b + c),
     "v_pk_lshlrev_b16": ("2u16 <- 2u16 2u16", lambda s, x, o: x << (s & np.uint16(15))),
     "v_pk_lshrrev_b16": ("2u16 <- 2u16 2u16", lambda s, x, o: x >> (s & np.uint16(15))),
     "v_pk_ashrrev_i16": ("2i16 <- 2i16 2i16", lambda s, x, o: x >> (s & np.int16(15))),
@@ -535,5 +478,4 @@ for _kinds, _tests in ((("f16", "f32", "f64"), _FLOAT_TESTS), (("i16", "u16", "i
                 f"mask exec <- {_kind} {_kind}", lambda a, b, test=_test: (lanes := test(a, b), lanes))  # fmt: skip
 
 ROWS: dict[str, Row] = {name: make_row(*entry) for name, entry in {**_WORDS, **_PAIRS, **_SCALED, **_COMPARES}.items()}
-ROWS |= {new: ROWS[old] for new, old in (("v_accvgpr_read", "v_accvgpr_read_b32"),
-         ("v_accvgpr_write", "v_accvgpr_write_b32"), ("v_mad_mix_f32", "v_fma_mix_f32"))}  # fmt: skip
+ROWS |= {name: ROWS[f"{name}_b32"] for name in ("v_accvgpr_read", "v_accvgpr_write")}

@@ -367,16 +367,8 @@ def _in_order(view, index, values, function, expected) -> np.ndarray:
 
 
 def _scalar(instruction: Instruction, result: int, at: dict[str, int | None], move: Move, decoder: Decoder) -> Step:
-    """Consecutive dwords into consecutive SGPRs; s_memtime: a counter, as there is no clock in an emulation."""
+    """Consecutive dwords into consecutive SGPRs."""
     memory, nbytes = decoder.memory, move.nbytes
-    if move.kind == "none":
-        pair, ticks = scalar_register(instruction, result, 2) // 2, [0]
-
-        def tick(g: Group) -> None:
-            ticks[0] += 1
-            g.put_pair(pair, np.uint64(ticks[0]))
-
-        return tick
     buffered = "rsrc" in at
     first = scalar_register(instruction, at["rsrc" if buffered else "base"], 4 if buffered else 2)
     n, count = scalar_register(instruction, result, nbytes // 4), nbytes // 4

@@ -14,7 +14,7 @@ import numpy as np
 
 from mxfp4lab.gfx950.isa import Instruction, Program
 from mxfp4lab.gfx950.isa.row import Matrix, Move
-from mxfp4lab.gfx950.isa.table import NOTHING, find_row
+from mxfp4lab.gfx950.isa.table import NOTHING, find_row, uses
 from mxfp4lab.gfx950.machine.access import build_move
 from mxfp4lab.gfx950.machine.alu import build_alu, check_modifiers
 from mxfp4lab.gfx950.machine.errors import UnknownInstruction
@@ -130,7 +130,7 @@ def _decode_block(program: Program, block: Block, leaders: set[int], decoder: De
             break
         step = build_step(instruction, decoder)
         if sharing.live:
-            sharing.written(block.pending.written(instruction))
+            sharing.written(uses(program, at - 1)[0])
         if decoder.wrap is not None:
             step = decoder.wrap(instruction, step)
         if step is not None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mxfp4lab.gfx950.isa import Instruction
+
+_WHO = "; lane {lane} of wave {wave}, workgroup {workgroup}"
 
 
 class EmulationError(RuntimeError):
@@ -13,10 +17,9 @@ class EmulationError(RuntimeError):
         instruction: the instruction at fault, if one is.
     """
 
-    def __init__(self, message: str, instruction: Instruction | None = None) -> None:
-        self.kernel = ""
-        self.instruction = instruction
-        self.message = message
+    def __init__(self, message: str, instruction: Instruction | None = None, **fields: Any) -> None:
+        self.kernel, self.instruction, self.message = "", instruction, message
+        vars(self).update(fields)
         super().__init__(message)
 
     def __str__(self) -> str:
@@ -59,23 +62,16 @@ class OutOfBounds(EmulationError):
         lane, wave, workgroup: who did it (wave within its workgroup, linear workgroup id).
     """
 
-    def __init__(self, instruction: Instruction, *, buffer: str, byte_offset: int, buffer_bytes: int, address: int,
-                 access_bytes: int, kind: str, lane: int, wave: int, workgroup: int) -> None:  # fmt: skip
-        self.buffer, self.byte_offset, self.buffer_bytes = buffer, byte_offset, buffer_bytes
-        self.address, self.access_bytes, self.kind = address, access_bytes, kind
-        self.lane, self.wave, self.workgroup = lane, wave, workgroup
-        if buffer and byte_offset >= 0:
-            beyond = byte_offset + access_bytes - buffer_bytes
-            place = f"buffer {buffer!r} at byte {byte_offset}, {beyond} bytes past its end ({buffer_bytes} bytes)"
-        elif buffer:
-            place = f"buffer {buffer!r} at byte {byte_offset}, before its start"
+    def __init__(self, instruction: Instruction, **at: Any) -> None:
+        at["beyond"] = at["byte_offset"] + at["access_bytes"] - at["buffer_bytes"]
+        if not at["buffer"]:
+            place = "address {address:#x}, near no buffer"
+        elif at["byte_offset"] < 0:
+            place = "buffer {buffer!r} at byte {byte_offset}, before its start"
         else:
-            place = f"address {address:#x}, near no buffer"
-        super().__init__(
-            f"out of bounds: {kind} of {access_bytes} bytes from {place}; "
-            f"lane {lane} of wave {wave}, workgroup {workgroup}",
-            instruction,
-        )
+            place = "buffer {buffer!r} at byte {byte_offset}, {beyond} bytes past its end ({buffer_bytes} bytes)"
+        message = "out of bounds: {kind} of {access_bytes} bytes from " + place + _WHO
+        super().__init__(message.format(**at), instruction, **at)
 
 
 class LdsOutOfRange(EmulationError):
@@ -86,38 +82,28 @@ class LdsOutOfRange(EmulationError):
         kind, lane, wave, workgroup: as in `OutOfBounds`.
     """
 
-    def __init__(self, instruction: Instruction, *, byte_address: int, access_bytes: int, lds_bytes: int, kind: str,
-                 lane: int, wave: int, workgroup: int) -> None:  # fmt: skip
-        self.byte_address, self.access_bytes, self.lds_bytes = byte_address, access_bytes, lds_bytes
-        self.kind, self.lane, self.wave, self.workgroup = kind, lane, wave, workgroup
-        super().__init__(
-            f"LDS out of range: {kind} of {access_bytes} bytes at {byte_address}; "
-            f"the kernel has {lds_bytes} bytes of LDS; "
-            f"lane {lane} of wave {wave}, workgroup {workgroup}",
-            instruction,
-        )
+    def __init__(self, instruction: Instruction, **at: Any) -> None:
+        message = "LDS out of range: {kind} of {access_bytes} bytes at {byte_address}; the kernel has {lds_bytes} bytes"
+        super().__init__((message + " of LDS" + _WHO).format(**at), instruction, **at)
 
 
 class LdsRace(EmulationError):
     """Two waves of a workgroup touch an LDS byte with no barrier between, and one of them changes it.
 
     Attributes:
-        byte_address: the byte within the workgroup's LDS.
         first, second: the two instructions, in the order in which they were executed here.
-        waves: bit mask of the waves that touched it before, and the wave that touches it now.
+        byte_address: the byte within the workgroup's LDS.
+        others, wave: bit mask of the waves that touched it before, and the wave that touches it now.
         workgroup: linear workgroup id.
     """
 
-    def __init__(self, what: str, first: Instruction, second: Instruction, *, byte_address: int, others: int, wave: int,
-                 workgroup: int) -> None:  # fmt: skip
-        self.first, self.second, self.byte_address = first, second, byte_address
-        self.waves, self.workgroup = (others, wave), workgroup
-        names = [str(i) for i in range(32) if others >> i & 1]
+    def __init__(self, what: str, first: Instruction, second: Instruction, **at: Any) -> None:
+        before = ", ".join(str(i) for i in range(32) if at["others"] >> i & 1)
         super().__init__(
-            f"LDS race: {what} byte {byte_address} by wave {wave} of workgroup {workgroup}, with no barrier after wave "
-            f"{', '.join(names)} at {first.where()}",
-            second,
-        )
+            f"LDS race: {what} byte {at['byte_address']} by wave {at['wave']} of workgroup {at['workgroup']}, with no "
+            f"barrier after wave {before} at {first.where()}",
+            second, first=first, second=second, **at,
+        )  # fmt: skip
 
 
 class DataRace(EmulationError):
@@ -126,20 +112,18 @@ class DataRace(EmulationError):
     Attributes:
         kind: "load" or "store": what comes second.
         first, second: the two instructions, in the order in which they were executed here.
+        missing: what would have put them in order.
         buffer, byte_offset: the first such byte.
         writer, other: (workgroup, wave within it) of the store, and of what comes second.
-        missing: what would have put them in order.
     """
 
-    def __init__(self, kind: str, first: Instruction, second: Instruction, missing: str, *, buffer: str,
-                 byte_offset: int, writer: tuple[int, int], other: tuple[int, int]) -> None:  # fmt: skip
-        self.kind, self.first, self.second, self.missing = kind, first, second, missing
-        self.buffer, self.byte_offset, self.writer, self.other = buffer, byte_offset, writer, other
+    def __init__(self, kind: str, first: Instruction, second: Instruction, missing: str, **at: Any) -> None:
+        (group, wave), (stored_group, stored_wave) = at["other"], at["writer"]
         super().__init__(
-            f"data race: {kind} of byte {byte_offset} of {buffer!r} by wave {other[1]} of workgroup {other[0]}, stored "
-            f"by wave {writer[1]} of workgroup {writer[0]} at {first.where()}: {missing}",
-            second,
-        )
+            f"data race: {kind} of byte {at['byte_offset']} of {at['buffer']!r} by wave {wave} of workgroup {group}, "
+            f"stored by wave {stored_wave} of workgroup {stored_group} at {first.where()}: {missing}",
+            second, kind=kind, first=first, second=second, missing=missing, **at,
+        )  # fmt: skip
 
 
 class UnwaitedData(EmulationError):
@@ -152,12 +136,11 @@ class UnwaitedData(EmulationError):
 
     def __init__(self, first: Instruction, second: Instruction, use: str, wait: str, wave: int,
                  workgroup: int) -> None:  # fmt: skip
-        self.first, self.second, self.wave, self.workgroup = first, second, wave, workgroup
         super().__init__(
             f"not waited for: wave {wave} of workgroup {workgroup} {use} before {wait} says that the data of "
             f"{first.where()} has arrived",
-            second,
-        )
+            second, first=first, second=second, wave=wave, workgroup=workgroup,
+        )  # fmt: skip
 
 
 class BarrierMismatch(EmulationError):

@@ -342,7 +342,7 @@ def _row(step: int) -> tuple[np.ndarray, np.ndarray]:
     return _LANE // 16 * 16 + at.clip(0, 15), (at >= 0) & (at < 16)
 
 
-_LANE = np.arange(64)
+_LANE = np.arange(LANES)
 DPP_CONTROLS = {  # control: (allowed values, function to (source lanes, which have one))
     "row_shl": (range(1, 16), lambda n: _row(n)),
     "row_shr": (range(1, 16), lambda n: _row(-n)),

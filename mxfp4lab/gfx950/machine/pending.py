@@ -11,7 +11,7 @@ the answers: following the waves of a launch costs a look-up per block.
 from __future__ import annotations
 
 from mxfp4lab.gfx950.isa import Instruction, Program
-from mxfp4lab.gfx950.isa.table import first_register, register_bits, roles
+from mxfp4lab.gfx950.isa.table import first_register, uses
 from mxfp4lab.gfx950.isa.waits import MOST, awaited, counter
 from mxfp4lab.gfx950.machine.errors import UnwaitedData
 
@@ -34,12 +34,8 @@ class Pending:
         self.program = program
         self.states: list[State] = [NOTHING]
         self._numbers: dict[State, int] = {NOTHING: 0}
-        self._facts: dict[int, tuple] = {}
+        self._counted: dict[int, tuple] = {}
         self._found: set[tuple[int, int]] = set()
-
-    def written(self, instruction: Instruction) -> int:
-        """Registers that an instruction writes, as `register_bits`."""
-        return self._facts_of(instruction)[0]
 
     def after(self, first: int, end: int, number: int, who: tuple[int, int], findings: list) -> int:
         """The state behind instructions [first, end), given the one before; adds new findings.
@@ -50,7 +46,8 @@ class Pending:
         queues = [list(queue) for queue in self.states[number]]
         for position in range(first, end):
             instruction = self.program[position]
-            written, read, into, allowed = self._facts_of(instruction)
+            written, read = uses(self.program, position)
+            into, allowed = self._counting(instruction)
             if allowed:
                 self._wait(queues, allowed)
             for which, queue in enumerate(queues):
@@ -76,16 +73,14 @@ class Pending:
             self.states.append(state)
         return self._numbers[state]
 
-    def _facts_of(self, instruction: Instruction) -> tuple:
-        """(registers written, registers read, queues that it goes to, what it waits for)."""
-        facts = self._facts.get(instruction.index)
-        if facts is None:
-            written, read = map(register_bits, roles(instruction))
+    def _counting(self, instruction: Instruction) -> tuple[tuple[int, ...], dict[str, int]]:
+        """(queues that it goes to, what it waits for)."""
+        found = self._counted.get(instruction.index)
+        if found is None:
             lds = instruction.mnemonic.startswith("ds_")
             queues = {"vmcnt": (_VMEM,), "lgkmcnt": (_LDS if lds else _SCALAR,), "both": (_VMEM, _SCALAR), "": ()}
-            facts = written, read, queues[counter(instruction)], awaited(instruction)
-            self._facts[instruction.index] = facts
-        return facts
+            found = self._counted[instruction.index] = queues[counter(instruction)], awaited(instruction)
+        return found
 
     def _wait(self, queues: list[list[Access]], allowed: dict[str, int]) -> None:
         if "vmcnt" in allowed:

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-LANES = 64
-XCDS = 8  # of an MI355X in one piece
+from mxfp4lab.hardware import WAVE_LANES, XCDS
+
+LANES = WAVE_LANES
 ALL_LANES = np.uint64(0xFFFFFFFFFFFFFFFF)
 EXEC_PAIR, VCC_PAIR, M0 = 63, 53, 124
 
