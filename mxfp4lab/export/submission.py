@@ -172,8 +172,6 @@ def file_text(
                 closure.add(lab_source(module), name)
                 break
     optional = closure.optional_imports()
-    if optional:
-        closure.add(lab_source(LAUNCHER), "Absent")
     if "tl.constexpr(" in table:
         closure.imports["tl"] = "import triton.language as tl"
     lines = closure.import_lines()
@@ -181,17 +179,19 @@ def file_text(
         settings = [f"os.environ.setdefault({_quoted(name)}, {_quoted(value)})" for name, value in knobs.items()]
         closure.imports.pop("os", None)
         lines = ["import os", "", *settings, "", *closure.import_lines()]
-    parts = [head + "\n".join(lines), *_guarded(closure, optional), closure.text(), table, entry]
+    parts = [head + "\n".join(lines), *_guarded(optional), closure.text(), table, entry]
     return "\n\n\n".join(filter(None, [part.rstrip() for part in parts])) + "\n"
 
 
-def _guarded(closure: Closure, optional: Mapping[str, str]) -> list[str]:
+def _guarded(optional: Mapping[str, str]) -> list[str]:
     """Imports that not every Triton can answer: without them the file still serves every shape, by plain Triton."""
     if not optional:
         return []
     lines = ["try:", *(f"    {line}" for line in sorted_imports(set(optional.values())))]
     lines += ["except ImportError as error:", f"    {' = '.join(optional)} = Absent(error)"]
-    return [closure.take("Absent"), "\n".join(lines)]
+    absent = Closure()
+    absent.add(lab_source(LAUNCHER), "Absent")
+    return [absent.text(), "\n".join(lines)]
 
 
 def table_lines(
