@@ -61,14 +61,8 @@ def assert_same_bytes(a_q: torch.Tensor, a_scale: torch.Tensor, flushed: bool = 
 
 @pytest.mark.parametrize("convert", CONVERTS)
 def test_converts_agree_on_every_finite_bf16(convert):
-    constants = {
-        **quantizer(GemmConfig(convert=convert)),
-        "BLOCK_M": 16,
-        "BLOCK_K": 512,
-        "MASK_M": False,
-        "MASK_K": False,
-        "scale_rows": None,
-    }
+    tile = {"BLOCK_M": 16, "BLOCK_K": 512, "MASK_M": False, "MASK_K": False, "scale_rows": None}
+    constants = quantizer(GemmConfig(convert=convert)) | tile
     signature = {"a_ptr": "*bf16", "a_q_ptr": "*u8", "a_scale_ptr": "*u8", "M": "i32", "K": "i32"}
     compiled = compile_kernel(quantize.quantize_rows, signature, constants, {"num_warps": 4})
     a_q, a_scale = torch.full((256, K // 2), 99, dtype=torch.uint8), torch.full((256, K // 32), 99, dtype=torch.uint8)
