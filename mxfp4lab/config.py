@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mxfp4lab.hardware import LDS_BYTES, MAX_WORKGROUP_THREADS, SM90_SHARED_BYTES, WAVE_LANES, XCDS
+from mxfp4lab.hardware import COMPUTE_UNITS, LDS_BYTES, MAX_WORKGROUP_THREADS, SM90_SHARED_BYTES, WAVE_LANES, XCDS
 from mxfp4lab.shapes import Shape, parse_shape
 
 CONFIG_SCHEMA = 1
@@ -26,6 +26,7 @@ RETIRED: dict[str, Any] = {
 """Axes of earlier versions and their defaults, as records still hold them; data/ideas.csv says what they were worth."""
 
 MAX_WAVES = MAX_WORKGROUP_THREADS // WAVE_LANES
+PER_XCD = COMPUTE_UNITS // XCDS
 
 
 def axis(default: Any, *allowed: Any) -> Any:
@@ -404,7 +405,7 @@ def _check_sliced(config: GemmConfig, shape: Shape, split: int, require: Require
 
 
 def _check_cooperative(config: GemmConfig, shape: Shape, require: Require) -> None:
-    """256 workgroups on 8 XCDs: an XCD has one row tile, at most 32 parts of A and at most 32 column tiles."""
+    """A workgroup on every compute unit: an XCD has one row tile, and no more parts of A or column tiles than units."""
     tiles_m = math.ceil(shape.m / config.block_m)
     require(tiles_m <= XCDS, "block_m", f"must be larger: {tiles_m} row tiles, each of which takes an XCD of {XCDS}")
     require(shape.k % 256 == 0, "block_k", f"no value works on {shape}: K is no multiple of 256")
@@ -417,9 +418,10 @@ def _check_cooperative(config: GemmConfig, shape: Shape, require: Require) -> No
     whole = part >= 128 and shape.k % part == 0
     require(whole, "quant_block_k", f"must be 128 or more and divide K={shape.k}: a part of A is whole steps")
     parts = config.block_m // 16 * (shape.k // part)
-    require(not whole or parts <= 32, "quant_block_k", f"must be larger: {parts} parts of A for 32 workgroups an XCD")
+    fits = not whole or parts <= PER_XCD
+    require(fits, "quant_block_k", f"must be larger: {parts} parts of A for {PER_XCD} workgroups an XCD")
     tiles = math.ceil(math.ceil(shape.n / config.columns) / max(XCDS // tiles_m, 1))
-    require(tiles <= 32, "tiles_n", f"must be larger: {tiles} column tiles an XCD, which has 32 workgroups")
+    require(tiles <= PER_XCD, "tiles_n", f"must be larger: {tiles} column tiles an XCD, which has {PER_XCD} workgroups")
 
 
 def least_lds(config: GemmConfig, shape: Shape, variant: Variant, arch: str) -> int:

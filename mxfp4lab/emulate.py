@@ -24,7 +24,6 @@ from mxfp4lab.gfx950 import (
 from mxfp4lab.records import Counts, LaunchCounts
 
 DTYPES = {"bf16": torch.bfloat16, "u8": torch.uint8, "f32": torch.float32, "i32": torch.int32}
-EMULATION_HEADERS = ("kernel", "workgroups", "waves each", "wave instructions", "lane instructions", "findings")
 SHOWN_FINDINGS = 10
 # Memory that nobody initialised holds NaN in bf16, f32 and e8m0: whatever depends on it shows.
 UNINITIALISED = 0xFF
@@ -54,16 +53,14 @@ class Emulation(Shown):
     def title(self) -> str:
         return f"Emulated: C {list(self.c.shape)}, no time"
 
-    def rows(self) -> list[list[Any]]:
-        """A row per launch, under `EMULATION_HEADERS`."""
-        return [
+    def lines(self) -> Iterator[Any]:
+        """The launches, and each finding once."""
+        headers = ("kernel", "workgroups", "waves each", "wave instructions", "lane instructions", "findings")
+        rows = [
             [r.name, r.workgroups, r.waves_per_workgroup, r.wave_instructions, r.lane_instructions, len(r.findings)]
             for r in self.launches
         ]
-
-    def lines(self) -> Iterator[Any]:
-        """The launches, and each finding once."""
-        yield Grid(EMULATION_HEADERS, self.rows())
+        yield Grid(headers, rows)
         yield "evidence", badge("emulated", "emulated")
         said = list(dict.fromkeys(map(str, self.findings)))
         yield "findings", badge(len(said), "bad") if said else badge("none", "good")

@@ -73,13 +73,6 @@ def test_what_the_kernels_cannot_do_is_refused_by_name(change, message):
     assert any(error.startswith(message) for error in config_errors(config, SHAPES[0], "sm_90", "hopper"))
 
 
-def test_partial_results_beyond_32_bit_offsets_are_refused():
-    wide = (16384, 65536, 8192)
-    assert config_errors(GemmConfig(convert="sw_bits"), wide, "sm_90", "hopper") == []
-    (error,) = config_errors(GemmConfig(convert="sw_bits", split_k=4), wide, "sm_90", "hopper")
-    assert error.startswith("split_k=4: must be smaller")
-
-
 def test_partial_results_have_a_counter_per_tile_that_starts_at_zero():
     config = GemmConfig(convert="sw_bits", split_k=4)
     plan = build_plan("hopper", config, (16, 2112, 7168), "sm_90")

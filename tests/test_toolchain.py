@@ -170,15 +170,6 @@ def test_too_few_warps_fall_back_to_bf16_and_show_it():
     assert not any("mfma_scale" in name for name in compiled.mfma)
 
 
-def test_the_source_line_behind_an_instruction():
-    compiled = compile_kernel(kernels.scaled_dot, **DOT, options={"num_warps": 4})
-    index = next(item.index for item in compiled.program if item.mnemonic.startswith("v_mfma"))
-    path, line, text = compiled.source_line(index)
-    assert path.endswith("toolchain_kernels.py")
-    assert text.startswith("acc = tl.dot_scaled(")
-    assert line > 0
-
-
 def test_knobs_are_part_of_the_key_and_do_not_leak(monkeypatch):
     monkeypatch.delenv("AMDGCN_USE_BUFFER_OPS", raising=False)
     default = compile_kernel(**COPY)

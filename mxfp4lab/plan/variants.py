@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mxfp4lab.config import GemmConfig, check_variant, config_errors
+from mxfp4lab.hardware import COMPUTE_UNITS, SM90_SMS
 from mxfp4lab.plan.data import Plan
 from mxfp4lab.plan.launches import (
     PER_XCD,
@@ -79,11 +80,11 @@ def _default_portable(shape: Shape, arch: str) -> GemmConfig:
     """No more rows than M has (from 4 up); the widest column tile that still gives about one workgroup per two CUs."""
     block_m = 32 if shape.m >= 128 else max(4, min(16, _rows(shape)))
     tiles_m = ceil_div(shape.m, block_m)
-    block_n = next((n for n in (128, 64) if tiles_m * ceil_div(shape.n, n) >= 128), 32)
+    block_n = next((n for n in (128, 64) if tiles_m * ceil_div(shape.n, n) >= COMPUTE_UNITS // 2), 32)
     tiles = tiles_m * ceil_div(shape.n, block_n)
     split_k = 1
     if shape.k >= 2048:  # a split costs a second launch: only where a long K would leave most CUs idle
-        split_k = next((s for s in (7, 4, 2) if tiles * s <= 512 and shape.k % (s * 256) == 0), 1)
+        split_k = next((s for s in (7, 4, 2) if tiles * s <= 2 * COMPUTE_UNITS and shape.k % (s * 256) == 0), 1)
     return GemmConfig(
         block_m=block_m, block_n=block_n, split_k=split_k, convert="hw_bf16" if arch == "gfx950" else "sw_bits",
         quant_block_m=min(16, _rows(shape)), reduce_block_m=min(16, _rows(shape)),
@@ -97,7 +98,7 @@ def _default_sliced(shape: Shape, arch: str) -> GemmConfig:
     registers, so a long K takes more waves, and a very long one leaves the order of loads to the compiler.
     """
     # A long K is split, at the price of a second launch, only where whole tiles would leave most CUs idle.
-    split = 7 if shape.k >= 4096 and ceil_div(shape.m, 16) * ceil_div(shape.n, 64) <= 128 else 1
+    split = 7 if shape.k >= 4096 and ceil_div(shape.m, 16) * ceil_div(shape.n, 64) <= COMPUTE_UNITS // 2 else 1
     choices = []
     for block_m in (16, 32, 64):
         if block_m > max(16, shape.m):
@@ -108,7 +109,9 @@ def _default_sliced(shape: Shape, arch: str) -> GemmConfig:
             workgroups = ceil_div(shape.m, block_m) * ceil_div(shape.n, block_n * tiles_n) * split
             read = 2 * block_m + 17 / 32 * block_n * tiles_n
             # Two workgroups on a CU read twice; small row tiles convert less per byte.
-            choices.append((ceil_div(workgroups, 256) * read * (1 + block_m / 1024), block_m, block_n, tiles_n))
+            choices.append(
+                (ceil_div(workgroups, COMPUTE_UNITS) * read * (1 + block_m / 1024), block_m, block_n, tiles_n)
+            )
     _, block_m, block_n, tiles_n = min(choices)
     area = block_m * block_n * tiles_n
     load_order = "loads_first"
@@ -172,7 +175,9 @@ def _default_hopper(shape: Shape, arch: str) -> GemmConfig:
     block_m = 16 if single else min(128, max(16, _rows(shape)))
     tiles = ceil_div(shape.m, block_m) * ceil_div(shape.n, 64)
     steps = ceil_div(shape.k, 256)
-    split = next((s for s in (7, 4, 2) if shape.m <= 32 and steps >= 8 and steps % s == 0 and tiles * s <= 264), 1)
+    split = next(
+        (s for s in (7, 4, 2) if shape.m <= 32 and steps >= 8 and steps % s == 0 and tiles * s <= 2 * SM90_SMS), 1
+    )
     return GemmConfig(
         block_m=block_m, block_n=64, block_k=512 if single else 256, split_k=split,
         num_stages=1 if single else 4 if block_m == 64 else 3, convert="sw_bits",

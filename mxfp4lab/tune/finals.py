@@ -175,5 +175,5 @@ def _pick(search: Search, entry: Entry, tie: bool = False, timing: Mapping[str, 
         floor_us=timing.get("floor_us"),
         origins=entry.candidate.origins,
         facts=entry.facts,
-        alternatives=tuple((o.candidate.variant, o.candidate.config) for o in others[:ALTERNATIVES]),
+        alternatives=tuple((o.candidate.variant, o.candidate.config, o.interval) for o in others[:ALTERNATIVES]),
     )

@@ -18,6 +18,10 @@ from mxfp4lab.gfx950.isa.instruction import Instruction, IsaError, Operand, Prog
 
 MAX_INSTRUCTIONS = 400_000
 _DESCRIPTOR = struct.Struct("<III4xq20xIIIHH4x")
+_MODE = {"float_round_mode_32": (12, 3), "float_round_mode_16_64": (14, 3), "float_denorm_mode_32": (16, 3),
+         "float_denorm_mode_16_64": (18, 3), "dx10_clamp": (21, 1), "ieee_mode": (23, 1),
+         "fp16_overflow": (26, 1)}  # fmt: skip
+_WORKGROUP = ("id_x", "id_y", "id_z", "info")
 _ENDS = ("s_endpgm", "s_branch", "s_endpgm_saved")
 _INDIRECT = ("s_setpc_b64", "s_swappc_b64", "s_call_b64", "s_cbranch_g_fork", "s_cbranch_i_fork", "s_cbranch_join",
              "s_rfe_b64", "s_rfe_restore_b64")  # fmt: skip
@@ -47,9 +51,10 @@ def read_code_object(
     if name not in names:
         raise IsaError(f"{found.path}: has no kernel {name!r}; it has {', '.join(names)}")
     entry = kernel_entries(found.metadata)[name]
-    numbers, args = read_entry(entry)
-    address, fields = _read_descriptor(found, str(entry.get(".symbol", name + ".kd")))
-    descriptor = build_descriptor(name, *_settle(fields, numbers), args, lds_bytes)
+    metadata, args = read_entry(entry)
+    address, fields = _read_descriptor(found, str(entry.get(".symbol", name + ".kd")), metadata)
+    agprs = {"agpr_count": max(0, fields["next_free_vgpr"] - fields["accum_offset"])}
+    descriptor = build_descriptor(name, fields, agprs | metadata, args, lds_bytes)
     code, start = found.code()
     labels = {symbol: place for symbol, place in found.symbols.items() if start <= place < start + len(code)}
     instructions, label_index = decode_reachable(code, start, address, labels)
@@ -57,47 +62,34 @@ def read_code_object(
     return Program(name, instructions, label_index, entry_index), descriptor
 
 
-def _read_descriptor(found: CodeObject, symbol: str) -> tuple[int, dict[str, int]]:
-    """Address of the first instruction, and the descriptor's fields under their assembler names."""
+def _read_descriptor(found: CodeObject, symbol: str, metadata: dict[str, int]) -> tuple[int, dict[str, int]]:
+    """Address of the first instruction, and the descriptor's fields under their assembler names.
+
+    The descriptor knows allocations only (multiples of 8 and 16), the compiler's metadata counts registers. Metadata
+    written by hand may leave counts out, or claim less than is allocated by more than a granule: then the allocation
+    counts. A descriptor may leave out kernarg_size.
+    """
     if symbol not in found.symbols:
         raise IsaError(f"{found.path}: has no symbol {symbol}")
     place = found.symbols[symbol]
     group, private, kernarg, offset, rsrc3, rsrc1, rsrc2, properties, preload = _DESCRIPTOR.unpack(
         found.read(place, 64)
     )
+    allocated, claimed = ((rsrc1 & 63) + 1) * 8, metadata.get("vgpr_count", 0)
+    sgprs = metadata.get("sgpr_count", ((rsrc1 >> 6 & 15) // 2 + 1) * 16)
     fields = {
-        "group_segment_fixed_size": group, "private_segment_fixed_size": private, "kernarg_size": kernarg,
-        "allocated_vgpr": ((rsrc1 & 63) + 1) * 8, "allocated_sgpr": ((rsrc1 >> 6 & 15) // 2 + 1) * 16,
-        "accum_offset": ((rsrc3 & 63) + 1) * 4, "tg_split": rsrc3 >> 16 & 1,
-        "float_round_mode_32": rsrc1 >> 12 & 3, "float_round_mode_16_64": rsrc1 >> 14 & 3,
-        "float_denorm_mode_32": rsrc1 >> 16 & 3, "float_denorm_mode_16_64": rsrc1 >> 18 & 3,
-        "dx10_clamp": rsrc1 >> 21 & 1, "ieee_mode": rsrc1 >> 23 & 1, "fp16_overflow": rsrc1 >> 26 & 1,
+        "group_segment_fixed_size": group, "private_segment_fixed_size": private,
+        "kernarg_size": kernarg or metadata.get("kernarg_segment_size", 0),
+        "next_free_vgpr": claimed if allocated - 8 < claimed <= allocated else allocated,
+        "next_free_sgpr": max(0, sgprs - 6), "accum_offset": ((rsrc3 & 63) + 1) * 4, "tg_split": rsrc3 >> 16 & 1,
         "user_sgpr_count": rsrc2 >> 1 & 31, "enable_private_segment": rsrc2 & 1,
-        "system_sgpr_workgroup_id_x": rsrc2 >> 7 & 1, "system_sgpr_workgroup_id_y": rsrc2 >> 8 & 1,
-        "system_sgpr_workgroup_id_z": rsrc2 >> 9 & 1, "system_sgpr_workgroup_info": rsrc2 >> 10 & 1,
         "system_vgpr_workitem_id": rsrc2 >> 11 & 3,
         "user_sgpr_kernarg_preload_length": preload & 127, "user_sgpr_kernarg_preload_offset": preload >> 7,
     }  # fmt: skip
-    fields.update({f"user_sgpr_{name}": properties >> bit & 1 for bit, name in enumerate(USER_SGPRS)})
+    fields |= {name: rsrc1 >> bit & mask for name, (bit, mask) in _MODE.items()}
+    fields |= {f"system_sgpr_workgroup_{name}": rsrc2 >> 7 + bit & 1 for bit, name in enumerate(_WORKGROUP)}
+    fields |= {f"user_sgpr_{name}": properties >> bit & 1 for bit, name in enumerate(USER_SGPRS)}
     return place + offset, fields
-
-
-def _settle(fields: dict[str, int], metadata: dict[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """Make descriptor and metadata agree on what `build_descriptor` asks for.
-
-    The descriptor knows allocations only (multiples of 8 and 16), the compiler's metadata counts registers. Metadata
-    written by hand may leave counts out, or claim less than is allocated by more than a granule: then the allocation
-    counts, and what lies behind `accum_offset` are accumulation registers. A descriptor may leave out kernarg_size.
-    """
-    claimed, allocated = metadata.get("vgpr_count", 0), fields["allocated_vgpr"]
-    total = claimed if allocated - 8 < claimed <= allocated else allocated
-    sgprs = metadata.get("sgpr_count", fields["allocated_sgpr"])
-    fields = {**fields, "next_free_vgpr": total, "next_free_sgpr": max(0, sgprs - 6)}
-    if not fields["kernarg_size"]:
-        fields["kernarg_size"] = metadata.get("kernarg_segment_size", 0)
-    if "agpr_count" not in metadata:
-        metadata = {**metadata, "agpr_count": max(0, total - fields["accum_offset"])}
-    return fields, metadata
 
 
 def decode_reachable(

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import yaml
+
 from mxfp4lab.gfx950.isa.instruction import IsaError
 
 # User SGPRs in the order in which the hardware assigns them, and the registers of each.
@@ -156,3 +158,25 @@ def read_entry(entry: Mapping[str, Any]) -> tuple[dict[str, int], tuple[KernelAr
         kind = str(slot.get(".value_kind", "by_value"))
         args.append(KernelArg(str(slot.get(".name", "")), slot[".offset"], slot[".size"], kind))
     return numbers, tuple(args)
+
+
+def parse_metadata(lines: list[tuple[int, str]], kernel: str) -> tuple[dict[str, int], tuple[KernelArg, ...]]:
+    """Read the metadata map of `kernel`: its integer entries, and its arguments; nothing where it has no map.
+
+    Args:
+        lines: (line number, text) of the YAML document that LLVM writes.
+        kernel: the kernel's symbol.
+
+    Raises:
+        IsaError: no YAML, or another form than LLVM's.
+    """
+    try:
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        found = yaml.load("\n".join(text for _, text in lines), Loader=loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        place = getattr(getattr(error, "problem_mark", None), "line", 0)
+        problem = getattr(error, "problem", None) or str(error)
+        raise IsaError(f"line {lines[min(place, len(lines) - 1)][0]}: metadata: {problem}") from None
+    entries = kernel_entries(found or {})
+    entry = entries.get(kernel) or entries.get("")
+    return ({}, ()) if entry is None else read_entry(entry)

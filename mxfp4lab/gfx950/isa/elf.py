@@ -6,9 +6,10 @@ Sources: ELF-64; LLVM, User Guide for the AMDGPU Backend: "Code Object"; Message
 from __future__ import annotations
 
 import struct
+from collections import namedtuple
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from mxfp4lab.gfx950.isa.descriptor import kernel_entries
 from mxfp4lab.gfx950.isa.instruction import IsaError
@@ -22,32 +23,13 @@ MAX_NAME = 4096
 SHT_SYMTAB, SHT_NOTE, SHT_NOBITS, SHT_DYNSYM = 2, 7, 8, 11
 
 
-class _Section(NamedTuple):
-    """An entry of the section table; `address` is where it is loaded, `offset` where it lies in the file."""
-
-    name: int
-    kind: int
-    flags: int
-    address: int
-    offset: int
-    size: int
-    link: int
-    info: int
-    align: int
-    entry_size: int
+# An entry of the section table; `address` is where it is loaded, `offset` where it lies in the file.
+_Section = namedtuple("_Section", "name kind flags address offset size link info align entry_size")
 
 
 @dataclass(frozen=True)
 class CodeObject:
-    """An opened code object.
-
-    Attributes:
-        data: the file.
-        sections: by name.
-        symbols: name -> address of global and local symbols.
-        metadata: the metadata map.
-        path: for messages.
-    """
+    """An opened code object: the file, sections by name, name -> address of symbols, the metadata map, its path."""
 
     data: bytes
     sections: dict[str, _Section]
@@ -167,12 +149,13 @@ def unpack_msgpack(data: bytes) -> Any:
     return value
 
 
-# First byte -> (kind, format of its size or value); sizes of short ones are in the byte itself.
-_HEADS = {
-    0xC0: (None, ""), 0xC2: (False, ""), 0xC3: (True, ""), 0xD9: ("str", ">B"), 0xDA: ("str", ">H"),
-    0xDB: ("str", ">I"), 0xDC: ("array", ">H"), 0xDD: ("array", ">I"), 0xDE: ("map", ">H"), 0xDF: ("map", ">I"),
-    **{0xCA + place: ("number", ">" + letter) for place, letter in enumerate("fdBHIQbhiq")},
-}  # fmt: skip
+_PLAIN = {0xC0: None, 0xC2: False, 0xC3: True}
+_NUMBERS = {0xCA + place: ">" + letter for place, letter in enumerate("fdBHIQbhiq")}
+# First byte -> kind, and the format of its size; a mask says where the first byte holds the size itself.
+_SIZED = {0xD9: ("str", ">B"), 0xDA: ("str", ">H"), 0xDB: ("str", ">I"), 0xDC: ("array", ">H"), 0xDD: ("array", ">I"),
+          0xDE: ("map", ">H"), 0xDF: ("map", ">I"), **dict.fromkeys(range(0x80, 0x90), ("map", 15)),
+          **dict.fromkeys(range(0x90, 0xA0), ("array", 15)),
+          **dict.fromkeys(range(0xA0, 0xC0), ("str", 31))}  # fmt: skip
 
 
 def _unpack(data: bytes, at: int, depth: int) -> tuple[Any, int]:
@@ -181,17 +164,15 @@ def _unpack(data: bytes, at: int, depth: int) -> tuple[Any, int]:
     head, at = data[at], at + 1
     if head < 0x80 or head >= 0xE0:
         return head if head < 0x80 else head - 256, at
-    if head < 0xC0:
-        kind, size = ("map", head & 15) if head < 0x90 else ("array", head & 15) if head < 0xA0 else ("str", head & 31)
-    elif head in _HEADS:
-        kind, layout = _HEADS[head]
-        if not layout:
-            return kind, at
-        size, at = struct.unpack_from(layout, data, at)[0], at + struct.calcsize(layout)
-        if kind == "number":
-            return size, at
-    else:
+    if head in _PLAIN:
+        return _PLAIN[head], at
+    if head in _NUMBERS:
+        return struct.unpack_from(_NUMBERS[head], data, at)[0], at + struct.calcsize(_NUMBERS[head])
+    if head not in _SIZED:
         raise IsaError(f"metadata: type byte {head:#x} is not read")
+    kind, layout = _SIZED[head]
+    size = head & layout if isinstance(layout, int) else struct.unpack_from(layout, data, at)[0]
+    at += 0 if isinstance(layout, int) else struct.calcsize(layout)
     if size > len(data) - at:
         raise IsaError("metadata: truncated")
     if kind == "str":

@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 from functools import lru_cache
 
-from mxfp4lab.gfx950.isa.descriptor import KernelDescriptor, build_descriptor
+from mxfp4lab.gfx950.isa.descriptor import KernelDescriptor, build_descriptor, parse_metadata
 from mxfp4lab.gfx950.isa.instruction import (
     ALIASES,
     NAMED_CONSTANTS,
@@ -23,7 +23,6 @@ from mxfp4lab.gfx950.isa.instruction import (
     preload_entry,
     split_encoding,
 )
-from mxfp4lab.gfx950.isa.metadata import parse_metadata
 
 MAX_BYTES = 64 << 20
 MAX_INSTRUCTIONS = 400_000

@@ -55,11 +55,12 @@ def decode_entry(data: bytes, key: str) -> Compiled | CompileError | None:
             return None
         if "error" in entry:
             return CompileError(*map(str, entry["error"]))
+        analysis = entry["kernel"].pop("analysis")
         found = Compiled(**entry["kernel"], from_cache=True)
         found.binary = base64.b64decode(found.binary)
         found.signature = tuple((str(name), str(kind)) for name, kind in found.signature)
-        if entry["analysis_version"] != analysis_version():
-            found.analysis = {}
+        if entry["analysis_version"] == analysis_version():
+            found.analysis = analysis
         return found
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
@@ -71,8 +72,8 @@ def encode_entry(result: Compiled | CompileError, key: str) -> bytes:
     if isinstance(result, CompileError):
         entry["error"] = [str(result), result.kind, result.detail]
     else:
-        kernel = result.__getstate__() | {"analysis": result.analysed()}
-        kernel |= {"binary": base64.b64encode(result.binary).decode()}
+        binary = base64.b64encode(result.binary).decode()
+        kernel = result.__getstate__() | {"binary": binary, "analysis": result.analysis}
         del kernel["from_cache"]
         entry |= {"analysis_version": analysis_version(), "kernel": kernel}
     body = json.dumps(entry, sort_keys=True).encode()

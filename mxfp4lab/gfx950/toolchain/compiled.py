@@ -1,10 +1,9 @@
-"""A compiled kernel: machine code, what it occupies and contains, and the source behind each instruction."""
+"""A compiled kernel: machine code, what it occupies and what it contains."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import linecache
 import math
 import re
 import subprocess
@@ -85,7 +84,6 @@ class Compiled(Shown):
         compile_s: seconds the compilation took, when it took place.
         metadata: the compiler's own description of the kernel (JSON values), which its launcher needs.
         from_cache: whether this object came from the disk cache.
-        analysis: what `analyse` found, empty until somebody asks.
     """
 
     name: str
@@ -102,7 +100,6 @@ class Compiled(Shown):
     compile_s: float = 0.0
     metadata: dict[str, Any] = field(default_factory=dict, repr=False)
     from_cache: bool = False
-    analysis: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def readable(self) -> bool:
@@ -130,42 +127,31 @@ class Compiled(Shown):
         """What the hardware is told before the first instruction."""
         return self.decoded[1]
 
+    @functools.cached_property
+    def analysis(self) -> dict[str, Any]:
+        """What `analyse` finds, at first use; the disk cache brings it along."""
+        return analyse(self)
+
     @property
     def resources(self) -> Resources | None:
         """Registers, spills, scratch, LDS, occupancy; None for targets that cannot be read."""
-        stored = self.analysed()["resources"]
+        stored = self.analysis["resources"]
         return Resources(**stored) if stored else None
 
     @property
     def mix(self) -> dict[str, int]:
         """Static instruction count by class (`isa.CLASSES`); empty where `readable` is false."""
-        return dict(self.analysed()["mix"])
+        return dict(self.analysis["mix"])
 
     @property
     def mfma(self) -> dict[str, int]:
         """Static count of each matrix instruction: a bf16 one among them means that Triton gave up on FP4."""
-        return dict(self.analysed()["mfma"])
+        return dict(self.analysis["mfma"])
 
     @property
     def hazards(self) -> tuple[Hazard, ...]:
         """Forwarding hazards (`isa.hazards`): must be empty for a kernel that is to be trusted."""
-        return tuple(Hazard(**hazard) for hazard in self.analysed()["hazards"])
-
-    def analysed(self) -> dict[str, Any]:
-        """`analyse` of this kernel, done once."""
-        if not self.analysis:
-            self.analysis = analyse(self)
-        return self.analysis
-
-    def source_line(self, index: int) -> tuple[str, int, str] | None:
-        """(file, line, text of the line) behind instruction `index`; None where the ISA does not tell.
-
-        The text is empty where the file is not on this machine.
-        """
-        place = self.program[index].source
-        if place is None or place[1] <= 0:
-            return None
-        return place[0], place[1], linecache.getline(place[0], place[1]).strip()
+        return tuple(Hazard(**hazard) for hazard in self.analysis["hazards"])
 
     @property
     def title(self) -> str:
