@@ -29,6 +29,7 @@ FORMS = {  # what a form in gpu_forms.py ends with: "True", or a part of what is
     "default_queue": "True",
     "late_copy_read_at_once": "nan",
     "late_copy_awaited": "True",
+    "late_copy_read_by_the_gpu": "True",
     "graph_replays_what_it_captured": "True",
     "graph_does_not_run_at_capture": "True",
     "wait_inside_a_capture": "operation not permitted when stream is capturing",

@@ -57,8 +57,7 @@ def test_a_file_for_all_task_shapes_is_plain(variant: str) -> None:
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     assert defined - used == {"custom_kernel"}, "every function of the file is used"
     for shape in TASK_SHAPES:
-        assert f"    ({shape.m}, {shape.n}, {shape.k}): (" in text
-    assert re.search(r"again by:\n#   python -m mxfp4lab export --variant \w+ --shape 4,2880,512 ", text)
+        assert f"    ({shape.m}, {shape.n}, {shape.k}): [(" in text
     assert re.search(r"mxfp4lab \d+\.\d+\.\d+( \(commit [0-9a-f]{12})?", text) and "Triton 3." in text
     command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "E4,E5,E7,E9,F,W,I,UP"]
     command += ["--line-length", "120", "--stdin-filename", "submission.py", "-"]
@@ -162,7 +161,7 @@ def test_without_gluon_plain_triton_serves_the_shape(tmp_path: Path) -> None:
     text = export_submission({SMALL: ("sliced_preshuffled", None)}, None)
     path.write_text(text.replace("from triton.experimental import gluon", "from triton.not_yet import gluon"))
     report = check(path, [SMALL], "leaderboard")
-    (line,) = [line for line in report.printed.splitlines() if "plain Triton serves it" in line]
+    (line,) = [line for line in report.printed.splitlines() if "a plan does not run here" in line]
     assert line.startswith("(8, 96, 512)") and "triton.not_yet" in line
     assert {use.compiled.name for use in report.kernels} == {"gemm_any_shape"}
 
@@ -171,7 +170,7 @@ def test_a_plan_that_does_not_compile_costs_speed_alone(tmp_path: Path) -> None:
     path = tmp_path / "submission.py"
     text = export_submission({SMALL: ("fused_preshuffled", None)}, None)
     path.write_text(re.sub(r"BLOCK_N=\d+", "BLOCK_N=33", text, count=1))
-    assert check(path, [SMALL]).printed.count("plain Triton serves it") == 1
+    assert check(path, [SMALL]).printed.count("a plan does not run here") == 1
 
 
 CHOICES = [("fused_preshuffled", None), ("prequant_rowmajor", None), ("fused_preshuffled", {"block_n": 32})]
@@ -236,7 +235,7 @@ def test_a_pick_comes_back_from_an_executed_notebook_alone(tmp_path: Path, capfd
     assert "python -m mxfp4lab export out.ipynb submission.py" in text
     assert cli.run(["export", str(notebook), str(target), "--candidates", "1", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["shapes"] == ["8x96x512", "16x2112x7168"]
-    assert "def first_use(" in target.read_text() and "def fastest(" not in target.read_text()
+    assert "def fastest(" not in target.read_text()
 
 
 def test_the_caveat_is_in_every_way_of_exporting(tmp_path: Path) -> None:
@@ -279,12 +278,12 @@ def test_picks_are_read_from_summaries_and_plain_json(tmp_path: Path) -> None:
 
 
 BAD_FILES = [
-    ("", "is no JSON"),
+    ("", "is no notebook and no other JSON"),
     ("[1, 2]", "holds no JSON object"),
     ("{}", "holds no pick"),
     (notebook_with(), "has the notebook been executed to its end"),
     (notebook_with({"picks": []}), "has the notebook been executed to its end"),
-    (notebook_with("not json"), "is no JSON"),
+    (notebook_with("not json"), "has the notebook been executed to its end"),
     (json.dumps({"picks": [3]}), "pick 0 is no object"),
     (json.dumps(pick_of(SMALL, schema=2)), "has schema 2"),
     (json.dumps(pick_of(SMALL, shape={"m": 1})), "accepted forms"),
@@ -292,7 +291,7 @@ BAD_FILES = [
     (json.dumps(pick_of(SMALL, config=[1])), "config is no object"),
     (json.dumps(pick_of(SMALL, alternatives=3)), "alternatives is no list"),
     (json.dumps(pick_of(SMALL, knobs={"a": 1})), "knobs is no object of strings"),
-    ("[" * 100000, "is no JSON"),
+    ("[" * 100000, "is no notebook"),
 ]
 
 
@@ -356,3 +355,5 @@ def test_the_command_lints_any_file(tmp_path: Path, capfd: pytest.CaptureFixture
     assert data["refused"] and {"line": 2, "rule": "word"}.items() <= data["findings"][-1].items()
     assert cli.run(["export", "--variant", "fused_rowmajor", "--shape", "8,96,512", str(target)]) == 0
     assert cli.run(["export", "--lint", str(target)]) == 0
+    made = target.read_text()
+    assert "again by:\n#   python -m mxfp4lab export t.py --variant fused_rowmajor --shape 8,96,512\n" in made

@@ -24,6 +24,11 @@ SCALAR = {  # mnemonic: (result bits, source bits, truth -> (value, scc or None)
     "s_ff1_i32_b64": (32, (64,), lambda a: ((a & -a).bit_length() - 1 if a else -1, None)),
     "s_flbit_i32_b32": (32, (32,), lambda a: (32 - a.bit_length() if a else -1, None)),
     "s_flbit_i32_b64": (32, (64,), lambda a: (64 - a.bit_length() if a else -1, None)),
+    "s_flbit_i32": (
+        32,
+        (32,),
+        lambda a: (32 - (a ^ (0xFFFFFFFF if a >> 31 else 0)).bit_length() if 0 < a < 0xFFFFFFFF else -1, None),
+    ),
 }
 
 

@@ -13,6 +13,7 @@ from mxfp4lab.emulate import emulate_plan
 from mxfp4lab.formats import quantize_mxfp4
 from mxfp4lab.gfx950 import compile_kernel, compile_plan, run
 from mxfp4lab.kernels import quantize
+from mxfp4lab.kernels.waves import BLOCK_CONVERTS
 from mxfp4lab.layouts import e8m0_shuffle
 from mxfp4lab.plan import VARIANTS, build_plan, serves
 from mxfp4lab.plan.launches import quantizer
@@ -75,7 +76,7 @@ def test_converts_agree_on_every_finite_bf16(convert):
 @pytest.mark.parametrize("amax", ["max3", "packed_max"])
 def test_the_sliced_convert_agrees_on_every_finite_bf16(amax):
     signature = {"a_ptr": "*bf16", "a_q_ptr": "*u8", "a_scale_ptr": "*u8"}
-    compiled = compile_kernel(quantize_like_sliced, signature, {"K": K, "AMAX": amax}, {"num_warps": 1})
+    compiled = compile_kernel(quantize_like_sliced, signature, {"K": K, "AMAX": BLOCK_CONVERTS[amax]}, {"num_warps": 1})
     a_q, a_scale = torch.full((256, K // 2), 99, dtype=torch.uint8), torch.full((256, K // 32), 99, dtype=torch.uint8)
     run(compiled, (16, K // 128, 1), every_bf16(), a_q, a_scale)
     assert_same_bytes(a_q, a_scale)

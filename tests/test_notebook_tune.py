@@ -94,7 +94,7 @@ def test_a_wrong_parameter_stops_the_run_with_one_sentence(tmp_path: Path, name:
 def test_every_parameter_shows_in_papermills_help() -> None:
     done = subprocess.run([sys.executable, "-m", "papermill", "--help-notebook", str(NOTEBOOK)], capture_output=True,
                           text=True, timeout=60)  # fmt: skip
-    for name in ("shape", "variants", "budget", "backend", "workers", "seed", "candidates", "out", "smoke"):
+    for name in ("shape", "variants", "budget", "backend", "workers", "seed", "out", "smoke"):
         assert f"\n  {name}: " in done.stdout, name
     assert "Unknown type" not in done.stdout
 
@@ -159,7 +159,8 @@ def test_the_common_file_is_made_of_each_shapes_newest_checked_pick(tmp_path: Pa
     def ran(run_id: str, shape: str, block_n: int, **changes: Any) -> None:
         m, n, k = (int(size) for size in shape.split("x"))
         pick = {"schema": 1, "shape": {"m": m, "n": n, "k": k}, "variant": "fused_rowmajor", "arch": "gfx950",
-                "config": {"block_n": block_n}, "knobs": {"OPTIMIZE_EPILOGUE": "1"}}  # fmt: skip
+                "evidence": "measured", "config": {"block_n": block_n},
+                "knobs": {"OPTIMIZE_EPILOGUE": "1"}}  # fmt: skip
         summary = {"pick": {**pick, **changes.pop("pick", {})}, "check_passed": True, "smoke": False, **changes}
         (tmp_path / "runs" / run_id).mkdir(parents=True)
         (tmp_path / "runs" / run_id / "summary.json").write_text(json.dumps(summary))
@@ -172,7 +173,7 @@ def test_the_common_file_is_made_of_each_shapes_newest_checked_pick(tmp_path: Pa
     ran("20260106T000000-f", "8x128x512", 32, pick={"arch": "sm_90"})
     ran("20260107T000000-g", "8x160x512", 32, pick={"config": {"no_such_axis": 1}})
     (tmp_path / "submission.py").write_text("not to be parsed (")
-    shapes, left_out = tuned.write_common(tmp_path, 1, "gfx950", {"OPTIMIZE_EPILOGUE": "1"})
+    shapes, left_out = tuned.write_common(tmp_path, "gfx950", {"OPTIMIZE_EPILOGUE": "1"})
     assert [str(shape) for shape in shapes] == ["8x64x512", "8x96x512"]
     assert len(left_out) == 2 and "another target" in "".join(left_out) and "no_such_axis" in "".join(left_out)
     text = (tmp_path / "submission.py").read_text()

@@ -28,7 +28,7 @@ def line(content: dict, checksum: int = 0) -> str:
 def report_of(probe: str, **spreads: object) -> list[str]:
     """What a probe's run prints on a box, its kernels measured one after another."""
     identity = re.search(r'PROBE = \{"id": "([0-9a-f]{12})"', probe)[1]
-    labels = re.findall(r'\("([0-9a-f]{12})", "([0-9a-f]{16})", \(', probe)
+    labels = re.findall(r'\("([0-9a-f]{12})", "([0-9a-f]{16})",', probe)
     head = {"probe": identity, "device": "AMD Instinct MI355X", "arch": "gfx950", "torch": "2.9.0", "triton": "3.6.0",
             "rocm": "7.1", "knobs": {"TRITON_DEFAULT_FP_FUSION": "1"}, "seed": 42, "overwrite": 2 << 30,
             "configs": len(labels), "at": "2026-12-01T10:00:00Z"}  # fmt: skip
@@ -51,7 +51,7 @@ def test_a_probe_is_a_submission_that_the_server_takes(written: tuple[Path, str]
     _, text = written
     assert [f for f in lint_source(text) if f.severity == "error"] == []
     assert text.startswith("#!POPCORN leaderboard amd-mxfp4-mm\n#!POPCORN gpu MI355X\n")
-    assert len(re.findall(r'\("[0-9a-f]{12}", "[0-9a-f]{16}", \(', text)) == 4
+    assert len(re.findall(r'\("[0-9a-f]{12}", "[0-9a-f]{16}",', text)) == 4
     assert max(map(len, report_of(text)[1:])) <= 200
 
 

@@ -192,12 +192,6 @@ class Closure:
             text, last = text + part, part
         return text
 
-    def take(self, name: str) -> str:
-        """Take a definition out of the text, to stand elsewhere in the file."""
-        key = next(key for key in self._parts if name in lab_source(key[0]).bindings and
-                   lab_source(key[0]).bindings[name].lineno == key[1])  # fmt: skip
-        return self._parts.pop(key)
-
     def import_lines(self) -> list[str]:
         """Import statements, sorted, without `optional_imports`."""
         return sorted_imports({line for line in self.imports.values() if not _optional(line)})

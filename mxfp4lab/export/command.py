@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
+from dataclasses import asdict
 from pathlib import Path
+
+from mxfp4lab.cli.common import answer, parse_config, whole_number
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,38 +41,41 @@ def main(args: argparse.Namespace) -> int:
     """
     if args.lint:
         return _lint(args)
-    if args.cell is not None:
-        return _cell(args)
-    if args.variant is not None:
-        return _variant(args)
-    if len(args.source) < 2:
-        raise ValueError("export needs a notebook and the file to write: export out.ipynb submission.py")
-    from mxfp4lab.cli.common import whole_number
-    from mxfp4lab.export.picks import read_picks
-    from mxfp4lab.export.submission import export_submission
-
+    needs = "--variant needs one file: the submission to write" if args.variant is not None else ""
+    needs = "--cell needs a notebook and the file to write" if args.cell is not None else needs
+    count = len(args.source)
+    if count != 1 + (args.cell is not None) if needs else count < 2:
+        needs = needs or "needs a notebook and the file to write: export out.ipynb submission.py"
+        raise ValueError(f"export {needs}")
     *sources, target = args.source
-    _require_python(target)
-    picks = {pick.shape: pick for source in sources for pick in read_picks(source)}
-    candidates = None if args.candidates is None else whole_number("candidates", args.candidates, 1, 16)
-    text = export_submission(picks.values(), target, candidates=candidates, command=_command(args))
-    return _say(args, target, text, [str(shape) for shape in picks])
+    if not target.endswith(".py"):
+        raise ValueError(f"{target!r}: the file to write is a .py file, and comes last")
+    text, shapes = _written(args, sources, target)
+    lines, tuned = len(text.splitlines()), f", tuned for {', '.join(shapes)}" if shapes else ""
+    answer(args, {"path": target, "lines": lines, "shapes": shapes}, f"{target}: {lines} lines{tuned}")
+    return 0
 
 
-def _variant(args: argparse.Namespace) -> int:
-    from mxfp4lab.cli.common import parse_config
+def _written(args: argparse.Namespace, sources: list[str], target: str) -> tuple[str, list[str]]:
+    """The text of the file and the shapes that it has plans for."""
+    if args.cell is not None:
+        from mxfp4lab.export.cell import export_cell
+
+        return export_cell(sources[0], args.cell, target), []
     from mxfp4lab.export.submission import export_submission
     from mxfp4lab.shapes import TASK_SHAPES, parse_shape
 
-    if len(args.source) != 1:
-        raise ValueError("export --variant needs one file: the submission to write")
-    _require_python(args.source[0])
-    shapes = [parse_shape(shape) for shape in args.shape] or list(TASK_SHAPES)
-    config = parse_config(args.config)
-    picks = dict.fromkeys(shapes, (args.variant, config))
-    evidence = "The given config." if config is not None else "Default configs, not tuned."
-    text = export_submission(picks, args.source[0], evidence=evidence, arch=args.arch, command=_command(args))
-    return _say(args, args.source[0], text, [str(shape) for shape in shapes])
+    command = _command(args)
+    if args.variant is not None:
+        config = parse_config(args.config)
+        picks = dict.fromkeys(map(parse_shape, args.shape or TASK_SHAPES), (args.variant, config))
+        evidence = "The given config." if config is not None else "Default configs, not tuned."
+        return export_submission(picks, target, evidence=evidence, arch=args.arch, command=command), [*map(str, picks)]
+    from mxfp4lab.export.picks import read_picks
+
+    found = {pick.shape: pick for source in sources for pick in read_picks(source)}
+    candidates = None if args.candidates is None else whole_number("candidates", args.candidates, 1, 16)
+    return export_submission(found.values(), target, candidates=candidates, command=command), [*map(str, found)]
 
 
 def _command(args: argparse.Namespace) -> str:
@@ -83,16 +88,6 @@ def _command(args: argparse.Namespace) -> str:
     return shlex.join(["python", "-m", "mxfp4lab", "export", *words])
 
 
-def _cell(args: argparse.Namespace) -> int:
-    from mxfp4lab.export.cell import export_cell
-
-    if len(args.source) != 2:
-        raise ValueError("export --cell needs a notebook and the file to write")
-    _require_python(args.source[1])
-    text = export_cell(args.source[0], args.cell, args.source[1])
-    return _say(args, args.source[1], text, [])
-
-
 def _lint(args: argparse.Namespace) -> int:
     from mxfp4lab.export.lint import lint_source
 
@@ -103,23 +98,6 @@ def _lint(args: argparse.Namespace) -> int:
         raise ValueError(f"{args.source[0]!r}: no such file")
     findings = lint_source(path.read_text(encoding="utf-8", errors="replace"))
     refused = any(finding.severity == "error" for finding in findings)
-    if args.json:
-        rows = [{"line": f.line, "rule": f.rule, "severity": f.severity, "message": f.message} for f in findings]
-        print(json.dumps({"path": str(path), "refused": refused, "findings": rows}))
-    else:
-        print("\n".join(f"{f.severity}: {f}" for f in findings) or "no findings")
+    said = "\n".join(f"{f.severity}: {f}" for f in findings) or "no findings"
+    answer(args, {"path": str(path), "refused": refused, "findings": [asdict(f) for f in findings]}, said)
     return 1 if refused else 0
-
-
-def _require_python(target: str) -> None:
-    if not target.endswith(".py"):
-        raise ValueError(f"{target!r}: the file to write is a .py file, and comes last")
-
-
-def _say(args: argparse.Namespace, target: str, text: str, shapes: list[str]) -> int:
-    lines = len(text.splitlines())
-    if args.json:
-        print(json.dumps({"path": str(target), "lines": lines, "shapes": shapes}))
-    else:
-        print(f"{target}: {lines} lines" + (f", tuned for {', '.join(shapes)}" if shapes else ""))
-    return 0

@@ -13,7 +13,7 @@ import triton
 from mxfp4lab.kernels.plain import gemm_any_shape
 
 PLANS: dict = {}
-"""(M, N, K) -> plan; a file has its own table, with a list of plans a shape where it chooses among several."""
+"""(M, N, K) -> list of plans; a file has its own table."""
 
 TENSORS = ("a", "b", "b_q", "b_shuffle", "b_scale_sh", "c")  # the task's five, and the result
 
@@ -63,39 +63,31 @@ def any_shape(m, n, k):
     return (m, n), (), (gemm_any_shape, grid, arguments, {"BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_K": 256})
 
 
-def first_use(shape, data):
-    """The function that serves a shape: its plan, or plain Triton where there is none or it cannot be compiled."""
-    if shape in PLANS:
-        try:
-            return prepared(PLANS[shape], data)
-        except Exception as error:  # an older Triton, another GPU: that costs speed, not the shape
-            said = f"{type(error).__name__}: {error}".splitlines()[0]
-            print(f"{shape}: plain Triton serves it, its plan does not run here: {said}", file=sys.stderr)
-    return prepared(any_shape(*shape), data)
-
-
-def fastest(shape, data):
-    """The function that serves a shape: of its plans the fastest with cold caches that gives the first's C.
-
-    This runs once, inside the first call of the shape, which is checked and not timed. Where no plan can be compiled,
-    plain Triton serves the shape.
-    """
-    best, best_ms, expected = None, float("inf"), None
-    started = time.perf_counter()
+def usable(shape, data):
+    """Functions that serve a shape: its plans, as far as they can be compiled here."""
     for plan in PLANS.get(shape, ()):
-        if best is not None and time.perf_counter() - started > SECONDS_PER_SHAPE:
-            break
         try:
-            run = prepared(plan, data)
-            c = run(data)
-            torch.cuda.synchronize()
-            expected = c if expected is None else expected
-            if torch.equal(c, expected) and (ms := cold_ms(run, data)) < best_ms:
-                best, best_ms = run, ms
+            yield prepared(plan, data)
         except Exception as error:  # an older Triton, another GPU: that costs speed, not the shape
             said = f"{type(error).__name__}: {error}".splitlines()[0]
             print(f"{shape}: a plan does not run here: {said}", file=sys.stderr)
-    return best or prepared(any_shape(*shape), data)
+
+
+def fastest(shape, data):
+    """Of the functions that serve a shape the fastest with cold caches that gives the first's C, or None.
+
+    This runs once, inside the first call of the shape, which is checked and not timed.
+    """
+    best, best_ms, expected = None, float("inf"), None
+    started = time.perf_counter()
+    for run in usable(shape, data):
+        c = run(data)
+        expected = c if expected is None else expected
+        if torch.equal(c, expected) and (ms := cold_ms(run, data)) < best_ms:
+            best, best_ms = run, ms
+        if time.perf_counter() - started > SECONDS_PER_SHAPE:
+            break
+    return best
 
 
 def cold_ms(run, data):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mxfp4lab.config import VARIANTS, GemmConfig
+from mxfp4lab.config import VARIANTS, GemmConfig, check_variant
 from mxfp4lab.shapes import Shape, parse_shape
 
 PICK_MIME = "application/vnd.mxfp4lab.pick+json"
@@ -20,12 +20,6 @@ PICK_SCHEMA = 1
 MAX_FILE_BYTES = 512 << 20
 MAX_PICKS = 1000
 MODELLED_CANDIDATES = 3
-
-
-def caveat_of(variant: str) -> str:
-    """What a modelled time of the variant leaves open, "" if nothing."""
-    traits = VARIANTS.get(variant)
-    return traits.caveat if traits else ""
 
 
 @dataclass(frozen=True)
@@ -55,9 +49,8 @@ class StoredPick:
         The pick, the best of another kind that the model cannot tell from it, and the best known submission's config;
         one of them always without workgroups that wait for each other.
         """
-        if count is None and not self.modelled:
-            return list(self.choices[:1])
-        if not self.modelled:
+        count = count or (MODELLED_CANDIDATES if self.modelled else 1)
+        if count == 1 or not self.modelled:
             return list(self.choices[:count])
         from mxfp4lab.plan import build_plan, known_configs
 
@@ -66,19 +59,14 @@ class StoredPick:
             return any(getattr(launch, "peer_stride", 0) for launch in launches)
 
         first, *others = self.choices
-        known = [(k.variant, k.config) for k in known_configs(self.shape) if not VARIANTS[k.variant].needs_aiter]
-        known = [choice for choice in others if choice in known] + known[:1] if self.arch == "gfx950" else []
-        other_kinds = [c for c, near in zip(others, self._near(), strict=True) if near and c[0] != first[0]]
+        own, *intervals = self.intervals or (None,) * len(self.choices)
+        near = [i is None or own is None or (i[0] <= own[1] and own[0] <= i[1]) for i in intervals]
+        other_kinds = [c for c, is_near in zip(others, near, strict=True) if is_near and c[0] != first[0]]
         if waits(first):
             other_kinds.sort(key=waits)  # stable: the best without comes first
-        ordered = dict.fromkeys([first, *other_kinds[:1], *known[:1], *others])
-        return list(ordered)[: MODELLED_CANDIDATES if count is None else count]
-
-    def _near(self) -> list[bool]:
-        """Which alternatives the pick's interval cannot be told from; all where no interval is known."""
-        intervals = self.intervals or (None,) * len(self.choices)
-        own = intervals[0]
-        return [own is None or other is None or (other[0] <= own[1] and own[0] <= other[1]) for other in intervals[1:]]
+        known = [(k.variant, k.config) for k in known_configs(self.shape) if not VARIANTS[k.variant].needs_aiter]
+        known = [choice for choice in others if choice in known] + known[:1] if self.arch == "gfx950" else []
+        return list(dict.fromkeys([first, *other_kinds[:1], *known[:1], *others]))[:count]
 
 
 def read_picks(path: str | Path) -> list[StoredPick]:
@@ -92,7 +80,7 @@ def read_picks(path: str | Path) -> list[StoredPick]:
         ValueError: no such file, no JSON, no pick in it, or a pick that is not valid; the message says which.
     """
     data = read_json(path)
-    found = list(_notebook_picks(data)) if "cells" in data else list(_plain_picks(data))
+    found = [pick for held in (_bundles(data) if "cells" in data else [data]) for pick in _plain_picks(held)]
     if not found:
         what = "no pick"
         if "cells" in data:
@@ -118,26 +106,19 @@ def read_json(path: str | Path) -> dict[str, Any]:
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as problem:
-        raise ValueError(f"{str(path)!r} is no JSON: {' '.join(str(problem).split())}") from None
+        raise ValueError(f"{str(path)!r} is no notebook and no other JSON: {' '.join(str(problem).split())}") from None
     if not isinstance(data, dict):
         raise ValueError(f"{str(path)!r} holds no JSON object")
     return data
 
 
-def _notebook_picks(notebook: dict) -> Iterator[Any]:
-    cells = notebook["cells"]
-    for cell in cells if isinstance(cells, list) else []:
-        outputs = cell.get("outputs") if isinstance(cell, dict) else None
-        for output in outputs if isinstance(outputs, list) else []:
-            data = output.get("data") if isinstance(output, dict) else None
-            bundle = data.get(PICK_MIME) if isinstance(data, dict) else None
-            if isinstance(bundle, str):  # nbformat allows a JSON type as text
-                try:
-                    bundle = json.loads(bundle)
-                except ValueError:
-                    raise ValueError(f"an output of type {PICK_MIME} is no JSON") from None
-            if isinstance(bundle, dict):
-                yield from _plain_picks(bundle)
+def _bundles(data: Any) -> Iterator[dict]:
+    """What a notebook shows as picks, wherever its outputs hold it."""
+    for name, value in data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ():
+        if name == PICK_MIME and isinstance(value, dict):
+            yield value
+        else:
+            yield from _bundles(value)
 
 
 def _plain_picks(data: dict) -> Iterator[Any]:
@@ -191,7 +172,7 @@ def _choice(values: Any) -> tuple[str, GemmConfig]:
     config = values.get("config") or {}
     if not isinstance(config, dict):
         raise ValueError("config is no object")
-    return values["variant"], GemmConfig.from_dict(config)
+    return check_variant(values["variant"]), GemmConfig.from_dict(config)
 
 
 def _interval(values: dict) -> tuple[float, float] | None:
@@ -208,9 +189,8 @@ def _sentence(shape: Shape, values: dict) -> str:
     span = f", {interval[0]:.2f} to {interval[1]:.2f}" if interval else ""
     if isinstance(measured, (int, float)):
         tie = "; a tie with another finalist" if values.get("tie") else ""
-        return (
-            f"{head}, {measured:.2f} us{span} measured ({values.get('regime', '')}, {values.get('device', '')}){tie}."
-        )
+        where = f"{values.get('regime', '')}, {values.get('device', '')}"
+        return f"{head}, {measured:.2f} us{span} measured ({where}){tie}."
     parts = []
     if isinstance(predicted, (int, float)):
         parts.append(f"picked by a model ({values.get('model_version', '')}: {predicted:.2f} us{span}, not measured)")
@@ -219,5 +199,5 @@ def _sentence(shape: Shape, values: dict) -> str:
     identical = values.get("bf16_identical")
     if isinstance(identical, (int, float)):
         parts.append(f"its gfx950 code was executed: {identical:.2%} of C's bf16 equal the reference")
-    caveat = caveat_of(values["variant"])
+    caveat = VARIANTS[check_variant(values["variant"])].caveat
     return f"{head}, {'; '.join(parts)}." + (f" Mind: {caveat}." if caveat else "") if parts else ""

@@ -107,26 +107,21 @@ def chosen_plans(shape: Shape, count: int, out: str | Path, arch: str) -> list[P
 
 def probe_text(plans: dict[Shape, list[Plan]], seconds: int) -> str:
     """The probe as a file, its id left open."""
-    from mxfp4lab.export.submission import ENTRY, HEADER, LAUNCHER, PLAN_FORM, file_text, table_lines
+    from mxfp4lab.export.submission import ENTRY, HEADER, PLAN_FORM, file_text, table_lines
     from mxfp4lab.gfx950 import current_knobs, plan_hash
     from mxfp4lab.shapes import task_seed
 
     knobs = dict(current_knobs())
-    seed = task_seed(next(iter(plans))) or 0
-    probe = {"id": NO_ID, "seed": seed, "seconds": seconds, "knobs": knobs}
+    probe = {"id": NO_ID, "seed": task_seed(next(iter(plans))) or 0, "seconds": seconds, "knobs": knobs}
     tests = ", ".join(str(case.shape.as_tuple) for case in TEST_SHAPES)
-
-    def label(plan: Plan) -> str:
-        return f'"{plan.config.config_id}", "{plan_hash(plan)}", ('
-
+    rows = table_lines(plans, lambda plan: f'"{plan.config.config_id}", "{plan_hash(plan)}",')
     table = [f"PROBE = {json.dumps(probe)}", f"TEST_SHAPES = ({tests})  # the task's", "", *PLAN_FORM,
-             "# (M, N, K): rows of (config_id, kernel_hash, plan).", "PROBED = {", *table_lines(plans, "[(", label),
-             "}  # fmt: skip", "PLANS = {shape: rows[0][2] for shape, rows in PROBED.items()}"]  # fmt: skip
-    entry = ENTRY.replace("@FIRST@", "first_use")
+             "# (M, N, K): rows of config_id and kernel_hash, then a plan.", "PROBED = {", *rows,
+             "}  # fmt: skip", "PLANS = {shape: [rows[0][2:]] for shape, rows in PROBED.items()}"]  # fmt: skip
+    entry = ENTRY.replace("@FIRST@", "next(usable(shape, data), None)")
     before, found, after = entry.partition("    # What a compiled")
     head = HEADER + "#\n# A probe of mxfp4lab: in test mode it times the plans below and prints a line for each.\n\n"
-    roots = {LAUNCHER: "first_use", "mxfp4lab.export.probing": "probe"}
-    return file_text(head, plans, knobs, roots, "\n".join(table), before + BEGIN + found + after)
+    return file_text(head, plans, knobs, "\n".join(table), before + BEGIN + found + after)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,7 +19,7 @@ PROBE: dict = {}
 """id, seed, seconds and knobs of a probe; a file has its own."""
 
 PROBED: dict = {}
-"""(M, N, K) -> list of (config_id, kernel_hash, plan); a file has its own."""
+"""(M, N, K) -> list of (config_id, kernel_hash, and then a plan); a file has its own."""
 
 REPEATS = 30
 OVERWRITE_BYTES = 2 << 30  # past every cache, and long enough to hide the host's part of a call
@@ -51,7 +51,7 @@ def probe():
     for (m, n, k), rows in PROBED.items():
         data = generate_input(m=m, n=n, k=k, seed=PROBE["seed"])
         expected = ref_kernel(data)
-        for config_id, kernel_hash, plan in rows:
+        for config_id, kernel_hash, *plan in rows:
             if time.perf_counter() - started > PROBE["seconds"]:
                 return
             line = {"config": config_id, "kernel": kernel_hash, "shape": f"{m}x{n}x{k}"}

@@ -135,7 +135,7 @@ def _plans_of(identity: str, out: str | Path, given: str | None) -> Iterator[tup
             raise ValueError(f"probe {identity!r} was not written here ({path}): name its file with --submission")
         text = _read(path)
     for _, variant, config, rest in _plan_lines(text):
-        label = re.match(r'\("[0-9a-f]{12}", "([0-9a-f]{16})", \(', rest)
+        label = re.search(r'\("[0-9a-f]{12}", "([0-9a-f]{16})",$', rest)
         if label:
             yield label[1], (variant, config)
 
@@ -143,32 +143,37 @@ def _plans_of(identity: str, out: str | Path, given: str | None) -> Iterator[tup
 def _probe_trial(
     header: Mapping[str, Any], values: Mapping[str, Any], plan: tuple[str, dict[str, Any]], run_id: str, line: str
 ) -> Trial:
+    failed, spread, emulated = str(values.get("failed", "")), values.get("us"), "counts" in values
+    status = "runtime_error" if failed else "ok"
+    if failed == "C is wrong":
+        status = "incorrect"
+    elif re.match(r"Compil|OutOfResources|MLIR", failed):
+        status = "compile_error"
+    detail = {"line": line, "statistic": "p50", "probe": header["probe"], "overwrite_bytes": header["overwrite"]}
+    if spread:
+        timing = dict(zip(("p20_us", "p50_us", "p80_us"), spread, strict=True))
+        detail["timing"] = timing | {"n": values["n"], "floor_us": values["null"]}
+    elif emulated:
+        detail["counts"] = values["counts"]
+    return _trial(
+        plan, values["shape"], "" if emulated else header["device"], run_id=run_id, arch=header["arch"], status=status,
+        kernel_hash=values["kernel"], knobs=header["knobs"], reason=failed, seed=header["seed"], detail=detail,
+        toolchain={name: str(header[name]) for name in ("torch", "triton", "rocm", "cuda") if name in header},
+        verified="none" if "same" not in values else "emulated" if emulated else "gpu",
+        bf16_identical=values.get("same"), latency_us=spread[1] if spread else None, started_at=header["at"],
+    )  # fmt: skip
+
+
+def _trial(plan: tuple[str, dict[str, Any]], shape: Any, device: str, *, status: str = "ok", **fields: Any) -> Trial:
+    """A row; without a device it is an emulated one."""
     from mxfp4lab.config import GemmConfig
     from mxfp4lab.records import Evidence, Status, Trial
 
-    variant, config = plan[0], GemmConfig.from_dict(plan[1])
-    failed, spread = str(values.get("failed", "")), values.get("us")
-    status = Status.ok
-    if failed:
-        compile_error = re.match(r"Compil|OutOfResources|MLIR", failed)
-        status = Status.incorrect if failed == "C is wrong" else Status.runtime_error
-        status = Status.compile_error if compile_error else status
-    timing = {}
-    if spread:
-        timing = dict(zip(("p20_us", "p50_us", "p80_us"), spread, strict=True))
-        timing |= {"n": values["n"], "floor_us": values["null"]}
-    emulated = "counts" in values
-    detail = {"line": line, "statistic": "p50", "probe": header["probe"], "overwrite_bytes": header["overwrite"]}
-    detail |= {"timing": timing} if timing else {"counts": values["counts"]} if emulated else {}
+    config = GemmConfig.from_dict(plan[1])
     return Trial(
-        run_id=run_id, shape=parse_shape(values["shape"]), variant=variant, config=config.to_dict(),
-        config_id=config.config_id, arch=header["arch"], evidence=Evidence.emulated if emulated else Evidence.measured,
-        status=status, kernel_hash=values["kernel"], knobs=header["knobs"], device="" if emulated else header["device"],
-        toolchain={name: str(header[name]) for name in ("torch", "triton", "rocm", "cuda") if name in header},
-        regime="" if emulated else REGIME, reason=failed,
-        verified="none" if "same" not in values else "emulated" if emulated else "gpu",
-        bf16_identical=values.get("same"), latency_us=spread[1] if spread else None, seed=header["seed"],
-        generator_device="cuda", started_at=header["at"], worker=WORKER, detail=detail,
+        shape=parse_shape(shape), variant=plan[0], config=config.to_dict(), config_id=config.config_id,
+        evidence=Evidence.measured if device else Evidence.emulated, status=Status(status), device=device,
+        regime=REGIME if device else "", generator_device="cuda", worker=WORKER, **fields,
     )  # fmt: skip
 
 
@@ -211,28 +216,23 @@ def _benchmark_trial(
     from mxfp4lab.config import GemmConfig, runs_on
     from mxfp4lab.gfx950 import plan_hash
     from mxfp4lab.plan import build_plan
-    from mxfp4lab.records import Evidence, Status, Trial
 
-    variant, config = plan[0], GemmConfig.from_dict(plan[1])
-    arch = "gfx950" if runs_on(variant, "gfx950") else "sm_90"
+    arch = "gfx950" if runs_on(plan[0], "gfx950") else "sm_90"
+    made = build_plan(plan[0], GemmConfig.from_dict(plan[1]), size, arch)
     detail = {"line": f"{zlib.crc32(body.encode()):08x}", "statistic": "mean",
               "timing": {name: round(value, 4) for name, value in spread.items()}}  # fmt: skip
-    return Trial(
-        run_id=run_id, shape=parse_shape(size), variant=variant, config=config.to_dict(), config_id=config.config_id,
-        arch=arch, evidence=Evidence.measured, status=Status.ok, device=device, regime=REGIME, verified="gpu",
-        kernel_hash=plan_hash(build_plan(variant, config, size, arch)), latency_us=round(mean, 4), seed=seed,
-        generator_device="cuda", worker=WORKER, detail=detail,
-    )  # fmt: skip
+    return _trial(plan, size, device, run_id=run_id, arch=arch, verified="gpu", kernel_hash=plan_hash(made),
+                  latency_us=round(mean, 4), seed=seed, detail=detail)  # fmt: skip
 
 
 # files that the lab wrote ---------------------------------------------------------------------------------------------
 
 
 def _plan_lines(text: str) -> Iterator[tuple[tuple[int, int, int], str, dict[str, Any], str]]:
-    """(shape, variant, config, the line below) of every plan that a file of the lab says in its table."""
+    """(shape, variant, config, the line above) of every plan that a file of the lab says in its table."""
     lines, shape = text.splitlines(), None
     for place, line in enumerate(lines):
-        if said := re.match(r"    \((\d+), (\d+), (\d+)\): [\[(]$", line):
+        if said := re.match(r"    \((\d+), (\d+), (\d+)\): \[\(", line):
             shape = tuple(map(int, said.groups()))
         if shape is None or not (said := re.match(r"        # (\w+) (\{.*)", line)):
             continue
@@ -241,7 +241,7 @@ def _plan_lines(text: str) -> Iterator[tuple[tuple[int, int, int], str, dict[str
             config, after = f"{config} {more[1]}", after + 1
         values = _json_object(config)
         if values is not None:
-            yield shape, said[1], values, lines[after].strip() if after < len(lines) else ""
+            yield shape, said[1], values, lines[place - 1]
 
 
 def _json_object(text: str) -> dict[str, Any] | None:

@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import triton
+
 from mxfp4lab import __version__
 from mxfp4lab.config import GemmConfig
-from mxfp4lab.export.closure import Closure, lab_source, sorted_imports
+from mxfp4lab.export.closure import Closure, free_names, lab_source, sorted_imports
 from mxfp4lab.export.lint import lint_source
-from mxfp4lab.export.picks import StoredPick, as_pick, caveat_of
-from mxfp4lab.plan import VARIANTS, CodeObjectLaunch, Plan, Ref, TritonLaunch, build_plan, default_config
+from mxfp4lab.export.picks import StoredPick, as_pick
+from mxfp4lab.plan import VARIANTS, CodeObjectLaunch, Plan, Ref, TritonLaunch, build_plan
 from mxfp4lab.records import git_state
 from mxfp4lab.shapes import Shape, parse_shape
 
@@ -26,7 +28,7 @@ MAX_CANDIDATES = 16
 WIDTH = 116
 HEADER = "#!POPCORN leaderboard amd-mxfp4-mm\n#!POPCORN gpu MI355X\n"
 OTHER_GPU_HEADER = "#!POPCORN leaderboard amd-mxfp4-mm\n# Written for {arch}: the leaderboard's own GPU is MI355X.\n"
-LAUNCHER = "mxfp4lab.export.launcher"
+LAUNCHER, PROBING = "mxfp4lab.export.launcher", "mxfp4lab.export.probing"
 DTYPES = {"bf16": "torch.bfloat16", "u8": "torch.uint8", "f32": "torch.float32", "i32": "torch.int32"}
 PLAN_FORM = (
     "# A plan: the sizes of C's memory; workspaces as (name, sizes, dtype, first value), kept from call to call; then",
@@ -44,7 +46,7 @@ def custom_kernel(data):
     # What a compiled kernel relies on: the shape, and how its tensors are aligned.
     key = (shape, *[tensor.data_ptr() % 16 for tensor in data])
     if key not in READY:
-        READY[key] = @FIRST@(shape, data)
+        READY[key] = @FIRST@ or prepared(any_shape(*shape), data)
     return READY[key](data)
 '''
 
@@ -95,7 +97,7 @@ def export_submission(
     for pick in chosen:
         made = [build_plan(variant, config, pick.shape, pick.arch) for variant, config in pick.candidates(candidates)]
         plans[pick.shape] = list({(plan.variant, plan.config): plan for plan in made}.values())
-    head = _header(chosen, plans, command or _command(chosen, plans, path))
+    head = _header(chosen, plans, command or _command(chosen, path))
     text = submission_text(head, plans, check_knobs(first.knobs))
     refused = [finding for finding in lint_source(text) if finding.severity == "error"]
     if refused:
@@ -140,44 +142,36 @@ def _config(value: Any) -> GemmConfig | None:
 def submission_text(head: str, plans: Mapping[Shape, Sequence[Plan]], knobs: Mapping[str, str]) -> str:
     """The file of some plans; with several plans for any shape it chooses at its first call."""
     several = any(len(made) > 1 for made in plans.values())
-    first = "fastest" if several else "first_use"
-    said = "its plans, of which the first call takes the fastest" if several else "its plan"
-    table = [
-        f"# (M, N, K): {said}.",
-        *PLAN_FORM,
-        "PLANS = {",
-        *table_lines(plans, "[(" if several else "("),
-        "}  # fmt: skip",
-    ]
-    return file_text(head, plans, knobs, {LAUNCHER: first}, "\n".join(table), ENTRY.replace("@FIRST@", first))
+    said = "# (M, N, K): its plans" + (", of which the first call takes the fastest." if several else ".")
+    table = [said, *PLAN_FORM, "PLANS = {", *table_lines(plans), "}  # fmt: skip"]
+    first = "fastest(shape, data)" if several else "next(usable(shape, data), None)"
+    return file_text(head, plans, knobs, "\n".join(table), ENTRY.replace("@FIRST@", first))
 
 
 def file_text(
-    head: str, plans: Mapping[Shape, Sequence[Plan]], knobs: Mapping[str, str], roots: Mapping[str, str], table: str,
-    entry: str,
+    head: str, plans: Mapping[Shape, Sequence[Plan]], knobs: Mapping[str, str], table: str, entry: str
 ) -> str:  # fmt: skip
-    """Everything below each other.
+    """A file out of its parts, between which stand imports and what they and the plans' kernels use.
 
     Args:
-        head: comment lines.
-        plans: whose kernels are copied.
-        knobs: environment variables, set before Triton is imported.
-        roots: module of the lab -> the function of it that the file needs.
-        table: statements that bind plans.
+        head: comments.
+        knobs: environment variables.
+        table: assignments that name kernels and plans.
         entry: `custom_kernel`.
     """
-    closure = Closure(given=("PLANS", "PROBED", "PROBE"))
+    closure = Closure(given=("PLANS", "PROBED", "PROBE", "READY", "TEST_SHAPES"))
     for launch in (launch for made in plans.values() for plan in made for launch in plan.launches):
         if isinstance(launch, CodeObjectLaunch):
             closure.add(lab_source(LAUNCHER), "gemm_a4w4_asm")
         else:
             for function in (launch.fn, *(value for _, value in launch.constants if hasattr(value, "fn"))):
                 closure.add(lab_source(function.fn.__module__), function.fn.__name__)
-    for module, name in roots.items():
-        closure.add(lab_source(module), name)
+    for name in free_names(entry):
+        for module in (LAUNCHER, PROBING):
+            if name in lab_source(module).bindings:
+                closure.add(lab_source(module), name)
+                break
     optional = closure.optional_imports()
-    if optional:
-        closure.add(lab_source(LAUNCHER), "Absent")
     if "tl.constexpr(" in table:
         closure.imports["tl"] = "import triton.language as tl"
     lines = closure.import_lines()
@@ -185,39 +179,36 @@ def file_text(
         settings = [f"os.environ.setdefault({_quoted(name)}, {_quoted(value)})" for name, value in knobs.items()]
         closure.imports.pop("os", None)
         lines = ["import os", "", *settings, "", *closure.import_lines()]
-    parts = [head + "\n".join(lines), *_guarded(closure, optional), closure.text(), table, entry]
+    parts = [head + "\n".join(lines), *_guarded(optional), closure.text(), table, entry]
     return "\n\n\n".join(filter(None, [part.rstrip() for part in parts])) + "\n"
 
 
-def _guarded(closure: Closure, optional: Mapping[str, str]) -> list[str]:
+def _guarded(optional: Mapping[str, str]) -> list[str]:
     """Imports that not every Triton can answer: without them the file still serves every shape, by plain Triton."""
     if not optional:
         return []
     lines = ["try:", *(f"    {line}" for line in sorted_imports(set(optional.values())))]
     lines += ["except ImportError as error:", f"    {' = '.join(optional)} = Absent(error)"]
-    return [closure.take("Absent"), "\n".join(lines)]
+    absent = Closure()
+    absent.add(lab_source(LAUNCHER), "Absent")
+    return [absent.text(), "\n".join(lines)]
 
 
 def table_lines(
-    plans: Mapping[Shape, Sequence[Plan]], brackets: str, label: Callable[[Plan], str] = lambda plan: ""
-) -> list[str]:
-    """The rows of a table of plans.
-
-    Args:
-        brackets: "(" for one plan a shape, "[(" for a list of them.
-        label: what stands before a plan inside its brackets.
-    """
+    plans: Mapping[Shape, Sequence[Plan]], label: Callable[[Plan], str] = lambda plan: ""
+) -> list[str]:  # fmt: skip
+    """The rows of a table of plans; `label` is what stands before a plan inside its brackets."""
     lines = []
     for shape, made in plans.items():
-        lines.append(f"    ({shape.m}, {shape.n}, {shape.k}): {brackets[0]}")
+        before = f"    ({shape.m}, {shape.n}, {shape.k}): ["
         for plan in made:
+            lines.append(f"{before}({label(plan)}")
             lines += textwrap.wrap(
                 plan_line(plan), WIDTH, initial_indent="        # ", subsequent_indent="        #   "
             )
-            lines += [f"        ({label(plan)}"] if brackets == "[(" else []
-            lines += _plan_lines(plan, " " * (8 if brackets == "(" else 12))
-            lines += [f"        {')' if not label(plan) else '))'},"] if brackets == "[(" else []
-        lines.append(f"    {')' if brackets == '(' else ']'},")
+            lines += _plan_lines(plan, " " * 8)
+            before = "    ), "
+        lines.append("    )],")
     return lines
 
 
@@ -277,17 +268,15 @@ def _header(chosen: Sequence[StoredPick], plans: Mapping[Shape, Sequence[Plan]],
     lines = ["MXFP4 GEMM: A is quantized to MXFP4 (1x32 blocks, e8m0 scales) and multiplied with the packed B."]
     used = list(dict.fromkeys(plan.variant for made in plans.values() for plan in made))
     lines += [f"{name}: {VARIANTS[name].about}." for name in used]
-    lines += [
-        "",
-        f"Made for {arch} by mxfp4lab {__version__}{_commit()}, Triton {_triton()}; again by:",
-        f"  {command}",
-        "",
-    ]
+    state = git_state()
+    commit = f" (commit {state['commit'][:12]}{', changed' if state['dirty'] else ''})" if state else ""
+    lines += ["", f"Made for {arch} by mxfp4lab {__version__}{commit}, Triton {triton.__version__}; again by:"]
+    lines += [f"  {command}", ""]
     said = [pick.evidence for pick in chosen if pick.evidence]
     if not said:
         said = ["The given configs: nothing here says how they were chosen."]
     for plan in (plan for made in plans.values() for plan in made):
-        caveat = caveat_of(plan.variant)
+        caveat = VARIANTS[plan.variant].caveat
         if caveat and not any(caveat in line for line in said):
             said.append(f"Mind, of {plan.variant}: {caveat}.")
     lines += list(dict.fromkeys(line for text in said for line in text.splitlines()))
@@ -301,33 +290,12 @@ def _printable(line: str) -> str:
     return "".join(c if c.isprintable() else " " for c in line)
 
 
-def _commit() -> str:
-    state = git_state()
-    return f" (commit {state['commit'][:12]}{', changed' if state['dirty'] else ''})" if state else ""
-
-
-def _triton() -> str:
-    import triton
-
-    return triton.__version__
-
-
-def _command(chosen: Sequence[StoredPick], plans: Mapping[Shape, Sequence[Plan]], path: str | Path | None) -> str:
-    """A command that makes the file again, where one can."""
-    name = Path(path).name if path is not None else "submission.py"
-    runs = list(dict.fromkeys(pick.run_id for pick in chosen))
-    if all(runs):
-        files = " ".join(f"outputs/runs/{run}/summary.json" for run in runs)
-        return f"python -m mxfp4lab export {files} {name}"
-    rows = [made[0] for made in plans.values()]
-    default = all(plan.config == default_config(plan.variant, plan.shape, plan.arch) for plan in rows)
-    kinds = {(plan.variant, None if default else plan.config) for plan in rows}
-    shapes = " ".join(f"--shape {plan.shape.m},{plan.shape.n},{plan.shape.k}" for plan in rows)
-    if len(kinds) == 1 and all(len(made) == 1 for made in plans.values()):
-        given = "" if default else f" --config '{plan_line(rows[0]).partition(' ')[2]}'"
-        target = "" if rows[0].arch == "gfx950" else f" --arch {rows[0].arch}"
-        return f"python -m mxfp4lab export --variant {rows[0].variant} {shapes}{given}{target} {name}"
-    return "mxfp4lab.export.export_submission, with the plans of the table below"
+def _command(chosen: Sequence[StoredPick], path: str | Path | None) -> str:
+    """The command that makes the file of recorded runs again; configs that were given stand in the table alone."""
+    if not all(pick.run_id for pick in chosen):
+        return "mxfp4lab.export.export_submission, with the plans of the table below"
+    files = " ".join(f"outputs/runs/{run}/summary.json" for run in dict.fromkeys(pick.run_id for pick in chosen))
+    return f"python -m mxfp4lab export {files} {Path(path).name if path is not None else 'submission.py'}"
 
 
 def write_file(path: Path, text: str) -> None:

@@ -87,6 +87,31 @@ def words_to_bytes(word):
 
 
 @gluon.jit
+def block_by_max3(block, MOVABLE):
+    """16 registers of a block to four words, the scale byte and scratch: any bf16 (``block``)."""
+    return gl.inline_asm_elementwise(
+        BLOCK_BY_MAX3, BLOCK_CONSTRAINTS, block, dtype=(gl.int32,) * 6, is_pure=MOVABLE, pack=1
+    )
+
+
+@gluon.jit
+def block_by_packed_max(block, MOVABLE):
+    """The same in fewer instructions, where no magnitude is beyond 2^121; else it takes a longer way."""
+    return gl.inline_asm_elementwise(
+        BLOCK_BY_PACKED_MAX,
+        BLOCK_CONSTRAINTS_PACKED,
+        block + (0xE0,),  # noqa: RUF005 (the JIT adds tuples, it does not unpack them)
+        dtype=(gl.int32,) * 6,
+        is_pure=MOVABLE,
+        pack=1,
+    )
+
+
+BLOCK_CONVERTS = {"max3": block_by_max3, "packed_max": block_by_packed_max}
+"""By the name that configs know: what a kernel is given as its AMAX."""
+
+
+@gluon.jit
 def quantize_blocks(pairs, AMAX, MOVABLE, WAVES, ROWS, STEP_K):
     """``[WAVES, ROWS, STEP_K // 2]`` int32, two bf16 each, to e2m1 bytes of that shape and scales per 32 elements.
 
@@ -108,24 +133,7 @@ def quantize_blocks(pairs, AMAX, MOVABLE, WAVES, ROWS, STEP_K):
     p3, p11 = gl.split(o10)
     p7, p15 = gl.split(o11)
     block = (p0, p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15)
-    if AMAX == "packed_max":
-        w0, w1, w2, w3, byte, _ = gl.inline_asm_elementwise(
-            BLOCK_BY_PACKED_MAX,
-            BLOCK_CONSTRAINTS_PACKED,
-            block + (0xE0,),  # noqa: RUF005 (the JIT adds tuples, it does not unpack them)
-            dtype=(gl.int32, gl.int32, gl.int32, gl.int32, gl.int32, gl.int32),
-            is_pure=MOVABLE,
-            pack=1,
-        )
-    else:
-        w0, w1, w2, w3, byte, _ = gl.inline_asm_elementwise(
-            BLOCK_BY_MAX3,
-            BLOCK_CONSTRAINTS,
-            block,
-            dtype=(gl.int32, gl.int32, gl.int32, gl.int32, gl.int32, gl.int32),
-            is_pure=MOVABLE,
-            pack=1,
-        )
+    w0, w1, w2, w3, byte, _ = AMAX(block, MOVABLE)
     packed = words_to_bytes(gl.join(gl.join(w0, w2), gl.join(w1, w3)))
     return gl.reshape(packed, (WAVES, ROWS, STEP_K // 2)), byte.to(gl.uint8)
 

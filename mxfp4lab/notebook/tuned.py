@@ -22,14 +22,13 @@ def draft_path(out: Path, shape: Shape) -> Path:
     return Path(out) / f".submission_{shape}.{os.getpid()}.py"
 
 
-def publish(result: TuneResult, draft: Path, out: Path, candidates: int, smoke: bool) -> dict[str, str]:
+def publish(result: TuneResult, draft: Path, out: Path, smoke: bool) -> dict[str, str]:
     """Give a checked draft its name, write the run's summary, and build ``submission.py`` of every shape tuned so far.
 
     A smoke run gets a name of its own, and no part in the common file: it has hardly searched.
 
     Args:
         draft: the submission of this shape, whose check has passed.
-        candidates: configs per shape that the common file carries.
 
     Returns:
         what was written -> where, for people.
@@ -45,7 +44,7 @@ def publish(result: TuneResult, draft: Path, out: Path, candidates: int, smoke: 
     said = {"records": f"{len(result.trials)} rows in {shown_path(result.folder)}", "summary": shown_path(summary),
             "submission": f"{shown_path(own)}, tuned for {pick.shape}, its check passed"}  # fmt: skip
     if not smoke:
-        shapes, left_out = write_common(out, candidates, pick.arch, pick.knobs)
+        shapes, left_out = write_common(out, pick.arch, pick.knobs)
         common = shown_path(out / "submission.py")
         said["all shapes"] = f"{common}, tuned for {', '.join(map(str, shapes))}; others run its untuned default row"
         if left_out:
@@ -53,9 +52,7 @@ def publish(result: TuneResult, draft: Path, out: Path, candidates: int, smoke: 
     return said
 
 
-def write_common(
-    out: Path, candidates: int, arch: str, knobs: Mapping[str, str]
-) -> tuple[list[Shape], list[str]]:  # fmt: skip
+def write_common(out: Path, arch: str, knobs: Mapping[str, str]) -> tuple[list[Shape], list[str]]:
     """``submission.py`` from each shape's newest checked pick, made anew under a lock from the runs' summaries.
 
     Returns:
@@ -70,10 +67,7 @@ def write_common(
         fitting = {shape: p for shape, p in picks.items() if (p.arch, p.knobs) == (arch, dict(knobs))}
         left_out += [f"{shape}: made for another target or under other knobs" for shape in picks.keys() - fitting]
         aside = out / f".submission.{os.getpid()}.py"
-        export_submission(
-            {shape: list(pick.choices) for shape, pick in fitting.items()}, aside, candidates=candidates, arch=arch,
-            evidence="\n".join(pick.evidence for pick in fitting.values() if pick.evidence), knobs=knobs,
-        )  # fmt: skip
+        export_submission(fitting.values(), aside)
         aside.replace(target)
     return list(fitting), sorted(left_out)
 

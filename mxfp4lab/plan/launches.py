@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from mxfp4lab.config import VARIANTS, GemmConfig, effective_split, resolved_a_mode
-from mxfp4lab.kernels import convert, cooperative, gemm, hopper, quantize, reduce, sliced, tiles
+from mxfp4lab.kernels import convert, cooperative, gemm, hopper, quantize, reduce, sliced, tiles, waves
 from mxfp4lab.plan.data import Buffer, Plan, Ref, TritonLaunch
 from mxfp4lab.shapes import Shape
 
@@ -152,7 +152,7 @@ def _wave_constants(config: GemmConfig, shape: Shape) -> dict[str, Any]:
     return {
         "a_ptr": "a", "b_ptr": "b_shuffle", "b_scale_ptr": "b_scale_sh", "M": shape.m, "N": shape.n, "K": shape.k,
         "BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "TILES": config.tiles_n, "STEP_K": config.block_k,
-        "WAVES": config.num_warps, "AMAX": config.amax, "CACHE": config.cache_modifier,
+        "WAVES": config.num_warps, "AMAX": waves.BLOCK_CONVERTS[config.amax], "CACHE": config.cache_modifier,
     }  # fmt: skip
 
 

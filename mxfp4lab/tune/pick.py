@@ -35,7 +35,7 @@ class Pick(Shown):
     Attributes:
         interval: of the prediction, or p20 and p80 of the measured time.
         floor_us: an empty kernel in the run that measured it.
-        alternatives: the best (variant, config) of other kinds, best first.
+        alternatives: the best (variant, config, interval or None) of other kinds, best first.
     """
 
     shape: Shape
@@ -59,7 +59,7 @@ class Pick(Shown):
     floor_us: float | None = None
     origins: tuple[str, ...] = ()
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    alternatives: tuple[tuple[str, GemmConfig], ...] = ()
+    alternatives: tuple[tuple[str, GemmConfig, tuple[float, float] | None], ...] = ()
 
     @property
     def word(self) -> str:
@@ -81,24 +81,10 @@ class Pick(Shown):
             "toolchain": dict(self.toolchain),
             "knobs": dict(self.knobs),
             "alternatives": [
-                {"variant": variant, "config": config.to_dict(), "config_id": config.config_id}
-                for variant, config in self.alternatives
+                {"variant": variant, "config": config.to_dict(), "config_id": config.config_id, "interval": interval}
+                for variant, config, interval in self.alternatives
             ],
         }
-
-    def choices(self) -> list[tuple[str, GemmConfig]]:
-        """(variant, config) of this pick and then of its alternatives: what an export takes for a shape."""
-        return [(self.variant, self.config), *self.alternatives]
-
-    def sentence(self) -> str:
-        """One sentence for the head of an exported file: what the config rests on."""
-        if self.latency_us is not None:
-            return f"{self.shape}: {self.latency_us:.2f} us measured ({self.regime}, {self.device})."
-        return (
-            f"{self.shape}: picked by a model ({self.model_version}: {self.predicted_us:.2f} us, not measured); "
-            f"its gfx950 code was executed: {self.bf16_identical:.2%} of C's bf16 equal the reference."
-            + (f" Mind: {self._caveat()}." if self._caveat() else "")
-        )
 
     def _caveat(self) -> str:
         """What a modelled time of the variant leaves open."""

@@ -138,6 +138,13 @@ def late_copy_awaited(data):
     return host.sum().item() == 2016
 
 
+@form
+def late_copy_read_by_the_gpu(data):
+    host = X.to("cpu", non_blocking=True)
+    copy_kernel[(1,)](host, Y, 64, B=64)
+    return torch.equal(Y, X) and torch.equal(X.to("cpu", non_blocking=True).to("cuda", non_blocking=True), X)
+
+
 def captured():
     graph, a, out = torch.cuda.CUDAGraph(), X.clone(), torch.zeros(64, device="cuda")
     copy_kernel[(1,)](a, out, 64, B=64)

@@ -44,14 +44,18 @@ class Order:
         if self.capturing is not None:
             raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
         self.done = max(self.done, self.issued if number is None else number)
-        while self._late and self._late[0][0] <= self.done:
-            self._late.pop(0)[1]()
+        self.arrive(self.done)
 
     def poll(self, number: int) -> bool:
         """Is it done? What is not is so the next time that somebody asks: a loop that polls ends."""
         done = self.done >= number
         self.wait(number)
         return done
+
+    def arrive(self, number: int | None = None) -> None:
+        """Do the late copies among the first `number` pieces of work, or all: later work of the queue sees them."""
+        while self._late and (number is None or self._late[0][0] <= number):
+            self._late.pop(0)[1]()
 
     def later(self, copy: Callable[[], object]) -> None:
         """The last piece of work is a copy to the host: the host sees it once it has waited."""

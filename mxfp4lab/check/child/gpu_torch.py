@@ -104,6 +104,8 @@ class Backend:
         late = between and non_blocking and source.is_cuda and any(block.pinned for block in written)
         if between and not late and not (non_blocking and target.is_cuda):
             self.order.wait()
+        if between and target.is_cuda:
+            self.order.arrive()
 
         def copy() -> None:
             self._host(target).copy_(self._host(source))

@@ -249,6 +249,8 @@ class Gfx950Driver(drivers.DriverBase):
             if "error" in answer:
                 self.link.refuse(answer["error"])
 
+        if any(block.pinned for block in touched):
+            self.gpu.order.arrive()
         self.gpu.order.saved(touched)
         send()
         self.gpu.order.ran(send, values)

@@ -83,6 +83,7 @@ _ROWS = {
     "s_ff1_i32_b64": ("i32 <- u64", numbers.lowest_one),
     "s_flbit_i32_b32": ("i32 <- u32", numbers.highest_one),
     "s_flbit_i32_b64": ("i32 <- u64", numbers.highest_one),
+    "s_flbit_i32": ("i32 <- i32", lambda a: numbers.highest_one((a ^ a >> I32(31)).astype(U32))),
     "s_sext_i32_i8": ("i32 <- i32", lambda a: a << I32(24) >> I32(24)),
     "s_sext_i32_i16": ("i32 <- i32", lambda a: a << I32(16) >> I32(16)),
     "s_add_u32": ("u32 scc <- u32 u32", _add_u32),
