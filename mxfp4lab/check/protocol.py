@@ -10,6 +10,7 @@ inputs stay as they were; clocks and events stay what they were; no result outli
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -77,6 +78,8 @@ class Run:
     reports: list[CaseReport] = field(default_factory=list)
     cases: list[Case] = field(default_factory=list)
     _seen: list[str] = field(default_factory=list)
+    # The last calls, the warm-up's too: enough to name what a stale result was made of.
+    _earlier: deque[Call] = field(default_factory=lambda: deque(maxlen=8))
 
     @property
     def emulated(self) -> bool:
@@ -102,7 +105,7 @@ class Run:
             try:
                 if loaded:
                     raise Failed(loaded)
-                report.message = self._checked_call(report, self._inputs(case, case.seed), "fresh", [])
+                report.message = self._checked_call(report, self._inputs(case, case.seed), "fresh")
                 report.status = "pass"
             except (Failed, SubmissionEnded) as error:
                 report.error = str(error)
@@ -158,7 +161,7 @@ class Run:
         """The task's warm-up on its first case; its failure shows again, with a line, in that case."""
         scrap = CaseReport(case.spec)
         try:
-            self._checked_call(scrap, self._inputs(case, case.seed), "fresh", [])
+            self._checked_call(scrap, self._inputs(case, case.seed), "fresh")
             if not self.emulated:
                 self._time(WARM_UP)
         except (Failed, SubmissionEnded) as error:
@@ -167,21 +170,19 @@ class Run:
 
     def _benchmark_case(self, case: Case, report: CaseReport) -> None:
         data = self._inputs(case, case.seed)
-        history: list[Call] = []
-        report.message = self._checked_call(report, data, "fresh", history)
+        report.message = self._checked_call(report, data, "fresh")
         if not self.emulated:
             report.stats = statistics(self._time(BENCHMARK))
             return
         for _ in range(EMULATED_REPEATS):
-            self._checked_call(report, data, "same", history)
+            self._checked_call(report, data, "same")
         if self.launches.launches and not report.launches_per_call[-1]:
             raise Failed(
                 "a timed call launched no kernel and returned the result of an earlier call: results are cached"
             )
 
     def _leaderboard_case(self, case: Case, report: CaseReport) -> None:
-        history: list[Call] = []
-        report.message = self._checked_call(report, self._inputs(case, case.seed), "fresh", history)
+        report.message = self._checked_call(report, self._inputs(case, case.seed), "fresh")
         durations: list[float] = []
         seed = case.seed
         repeats = LEADERBOARD.max_repeats
@@ -190,7 +191,7 @@ class Run:
             repeats = MANY_CALLS if case is cheapest else EMULATED_REPEATS
         for repeat in range(repeats):
             seed = (seed + SEED_STEP) % 2**63
-            report.message = self._checked_call(report, self._inputs(case, seed), "fresh", history, durations)
+            report.message = self._checked_call(report, self._inputs(case, seed), "fresh", durations)
             if not self.emulated and repeat > 1 and self._enough(durations, LEADERBOARD):
                 break
         if durations:
@@ -214,7 +215,6 @@ class Run:
         report: CaseReport,
         data: tuple[torch.Tensor, ...],
         how: str,
-        history: list[Call],
         durations: list[float] | None = None,
     ) -> str:
         """Call, look at everything, compare with the reference; returns what a pass has to say.
@@ -239,7 +239,7 @@ class Run:
         verdict = check_output(output, self.reference(data))
         report.bf16_identical_fraction, report.max_abs_err = verdict.bf16_identical_fraction, verdict.max_abs_err
         if not verdict.passed:
-            raise Failed(self._stale(output, data, history) or verdict.message)
+            raise Failed(self._stale(output, data) or verdict.message)
         if given.reused:
             raise Failed(
                 "the output lies in the same memory as an earlier output: a buffer was handed out twice (stricter than "
@@ -248,8 +248,7 @@ class Run:
         report.warnings += [said for said in given.warnings if said not in report.warnings]
         if durations is not None and given.nanoseconds is not None:
             durations.append(given.nanoseconds)
-        history.append(Call(data, output))
-        del history[:-8]  # enough to name what a stale result was made of
+        self._earlier.append(Call(data, output))
         return verdict.message
 
     def _explained(self, said: str) -> str:
@@ -269,9 +268,9 @@ class Run:
             more = f" (and {len(new) - 1} more)" if len(new) > 1 else ""
             raise Failed(f"{new[0]}{more} (stricter than the task where C is right)")
 
-    def _stale(self, output: torch.Tensor, data: tuple[torch.Tensor, ...], history: list[Call]) -> str:
+    def _stale(self, output: torch.Tensor, data: tuple[torch.Tensor, ...]) -> str:
         """What an earlier call left in a wrong output, in words; "" where nothing did."""
-        for back, call in enumerate(reversed(history), 1):
+        for back, call in enumerate(reversed(self._earlier), 1):
             if output.shape != call.output.shape or output.dtype != call.output.dtype:
                 continue
             when = "the last call" if back == 1 else f"{back} calls ago"
