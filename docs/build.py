@@ -57,8 +57,8 @@ def main() -> int:
     for page in [*(REPO / "docs").glob("*.md"), REPO / "docs" / "conf.py"]:
         shutil.copy(page, source / page.name)
     shutil.copytree(REPO / "docs" / "_static", source / "_static")
-    if (REPO / "docs" / "images").is_dir():
-        shutil.copytree(REPO / "docs" / "images", source / "docs" / "images")
+    for place in ("images", "docs/images"):  # as docs/index.md and as README.md name them
+        shutil.copytree(REPO / "docs" / "images", source / place)
     for name, page in PAGES.items():
         (source / page).write_text(repository_page(REPO / name, source), encoding="utf-8")
     (source / "api.md").write_text(api_page(), encoding="utf-8")
