@@ -243,7 +243,7 @@ def custom_kernel(data):
     global first
     first = ref_kernel(data) if first is None else first
     return first.clone()
-""", "the result of call 0 was returned again for new inputs"),
+""", "the result of the last call was returned again for new inputs"),
     ("looks for the answer in memory", "test", f"""
 import gc, sys, torch
 def custom_kernel(data):

@@ -159,7 +159,8 @@ def test_the_common_file_is_made_of_each_shapes_newest_checked_pick(tmp_path: Pa
     def ran(run_id: str, shape: str, block_n: int, **changes: Any) -> None:
         m, n, k = (int(size) for size in shape.split("x"))
         pick = {"schema": 1, "shape": {"m": m, "n": n, "k": k}, "variant": "fused_rowmajor", "arch": "gfx950",
-                "config": {"block_n": block_n}, "knobs": {"OPTIMIZE_EPILOGUE": "1"}}  # fmt: skip
+                "evidence": "measured", "config": {"block_n": block_n},
+                "knobs": {"OPTIMIZE_EPILOGUE": "1"}}  # fmt: skip
         summary = {"pick": {**pick, **changes.pop("pick", {})}, "check_passed": True, "smoke": False, **changes}
         (tmp_path / "runs" / run_id).mkdir(parents=True)
         (tmp_path / "runs" / run_id / "summary.json").write_text(json.dumps(summary))

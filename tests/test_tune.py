@@ -203,8 +203,7 @@ def test_a_wrong_best_config_is_a_row_and_the_next_one_is_picked(tmp_path: Path)
     first = search(tmp_path / "a", Tools()).pick
     tools = Tools()
     tools.check = lambda config: (
-        tune.Check(Status.out_of_bounds, "b_shuffle: byte 70 past the end") if config == first.config
-        else tune.Check(Status.ok, "", 1.0)
+        {"status": "out_of_bounds", "reason": "b_shuffle: byte 70 past the end"} if config == first.config else {}
     )  # fmt: skip
     result = search(tmp_path / "b", tools)
     assert result.pick.config != first.config and result.pick.verified == "emulated"
@@ -341,14 +340,15 @@ def test_a_new_model_predicts_from_recorded_counts(tmp_path: Path) -> None:
     tools.version = "fake-2"
     result = search(tmp_path, tools)
     assert tools.counted == [] and tools.emulated == []
-    assert {e.model_version for e in result.ranked()} == {"fake-2"}
+    assert {e.prediction.model_version for e in result.ranked()} == {"fake-2"}
 
 
 def test_other_knobs_toolchains_or_seeds_are_not_taken_for_the_same(tmp_path: Path) -> None:
     search(tmp_path, Tools())
-    for change in ({"knobs": lambda: {"OPTIMIZE_EPILOGUE": "1"}}, {"toolchain": lambda: {"triton": "other"}}):
+    for change in ({"knobs": {"OPTIMIZE_EPILOGUE": "1"}}, {"toolchain": {"triton": "other"}}):
         tools = Tools()
-        tune.tune_shape(SMALL, out=tmp_path, budget=40, instruments=replace(tools.instruments, **change))
+        vars(tools).update(change)
+        search(tmp_path, tools)
         assert len(tools.counted) == 40
     tools = Tools()
     search(tmp_path, tools, seed=7)
@@ -443,8 +443,8 @@ def test_a_finalist_whose_check_failed_is_never_crowned(tmp_path: Path) -> None:
 def test_a_winner_whose_code_races_gives_way_to_the_next(tmp_path: Path) -> None:
     first = search(tmp_path / "a", Tools(), FakeGpus(), budget=30).winner
     tools = Tools()
-    tools.check = lambda config: tune.Check(Status.incorrect, "race: 2 waves", 1.0) if config == first.config else (
-        tune.Check(Status.ok, "", 1.0))  # fmt: skip
+    tools.check = lambda config: (
+        {"status": "incorrect", "reason": "race: 2 waves"} if config == first.config else {})  # fmt: skip
     result = search(tmp_path / "b", tools, FakeGpus(), budget=30)
     assert result.winner.config != first.config and tools.races == [True, True]
 
@@ -507,9 +507,9 @@ def test_away_from_home_every_variants_default_goes_first() -> None:
 
 def test_several_shapes_are_searched_in_turn_and_compared_at_once(tmp_path: Path) -> None:
     gpus = FakeGpus()
-    use = replace(Tools().instruments, gpus=gpus)
     other = Shape(32, 4096, 512)
-    results = tune.tune_shapes([SMALL, other, SMALL], budget=10, out=tmp_path, instruments=use)
+    with Tools().in_place():
+        results = tune.tune_shapes([SMALL, other, SMALL], budget=10, out=tmp_path, pool=gpus)
     assert [result.shape for result in results] == [SMALL, other] and gpus.compared == 2
     assert all(result.winner is not None and len(result.entries) == 10 for result in results)
     with pytest.raises(ValueError, match="shapes is empty"):

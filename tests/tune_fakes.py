@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import random
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from mxfp4lab import tune
 from mxfp4lab.config import GemmConfig
 from mxfp4lab.gfx950 import Resources
-from mxfp4lab.records import Counts, LaunchCounts, Status, Trial
+from mxfp4lab.records import Counts, LaunchCounts, Trial
 from mxfp4lab.shapes import Shape
-from mxfp4lab.tune.instruments import judged
+from mxfp4lab.tune import space
 from mxfp4lab.workers import Done, Outcome, Task
 
 SMALL = Shape(4, 2880, 512)
+_PLANS = functools.cache(space._plan)  # searches of one module plan the same configs
 
 
 @dataclass
@@ -56,10 +60,11 @@ class Tools:
         self.extrapolated = False
         self.kernel = lambda config: Kernel(num_warps=config.num_warps)
         self.error = lambda config: None
-        self.check = lambda config: tune.Check(Status.ok, "", 1.0, {"lane_instructions": 1})
+        self.check = lambda config: {}
+        self.toolchain, self.knobs = {"triton": "fake"}, {"TRITON_DEFAULT_FP_FUSION": "1"}
         self._order = random.Random(seed)
 
-    def look(self, plans: list, max_spills: int | None) -> Iterator[tune.Look]:
+    def compile_many(self, plans: list, workers: int | None) -> Iterator[Any]:
         order = list(range(len(plans)))
         self._order.shuffle(order)  # results come in the order in which they are done
         for index in order:
@@ -69,7 +74,7 @@ class Tools:
             self.looked.append(name_of(plan))
             error = self.error(plan.config)
             compiled = None if error else SimpleNamespace(plan=plan, kernels=(self.kernel(plan.config),))
-            yield tune.Look(index, *judged(compiled, error, max_spills, self.count))
+            yield SimpleNamespace(index=index, compiled=compiled, error=error)
 
     def count(self, compiled: Any) -> Counts:
         plan = compiled.plan
@@ -85,20 +90,29 @@ class Tools:
     def predict(self, counts: Counts) -> Any:
         time = counts.launches[0].valu_per_wave / 100
         return SimpleNamespace(predicted_us=time, interval=(time * 0.9, time * 1.2), terms={"floor": time},
-                               model_version=self.version, extrapolated=self.extrapolated)  # fmt: skip
+                               extrapolated=self.extrapolated)  # fmt: skip
 
-    def verify(self, plan: Any, seed: int, races: bool) -> tune.Check:
+    def verify(self, plan: Any, seed: int, races: bool) -> dict[str, Any]:
         self.emulated.append(name_of(plan))
         self.races.append(races)
-        found = self.check(plan.config)
-        return replace(found, detail={**found.detail, "races_looked_for": races})
+        return {"verified": "emulated", "bf16_identical": 1.0, **self.check(plan.config),
+                "detail": {"races_looked_for": races}}  # fmt: skip
 
-    @property
-    def instruments(self) -> tune.Instruments:
-        return tune.Instruments(
-            look=self.look, predict=lambda counts: self.predict(counts), model_version=lambda: self.version,
-            verify=self.verify, toolchain=lambda: {"triton": "fake"}, knobs=lambda: {"TRITON_DEFAULT_FP_FUSION": "1"},
-        )  # fmt: skip
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """These stand in for the real ones."""
+        model = SimpleNamespace(version=self.version, predict_counts=self.predict)
+        with (
+            patch("mxfp4lab.workers.compile_many", self.compile_many),
+            patch("mxfp4lab.emulate.count_plan", lambda compiled: self.count(compiled)),
+            patch("mxfp4lab.tune.space._plan", _PLANS),
+            patch("mxfp4lab.tune.finals.verify", lambda *of: self.verify(*of)),
+            patch.multiple(
+                "mxfp4lab.tune.search", stored_model=lambda: model,
+                toolchain_versions=lambda: self.toolchain, current_knobs=lambda: self.knobs,
+            ),
+        ):  # fmt: skip
+            yield
 
 
 def name_of(plan: Any) -> str:
@@ -118,7 +132,8 @@ def identities(*folders: Path) -> list[str]:
 
 def search(out: Path, tools: Tools, gpus: Any = None, **options: Any) -> tune.TuneResult:
     options = {"budget": 40, "backend": "emulator", **options}
-    return tune.tune_shape(SMALL, out=out, instruments=replace(tools.instruments, gpus=gpus), **options)
+    with tools.in_place():
+        return tune.tune_shape(SMALL, out=out, pool=gpus, **options)
 
 
 class FakeGpus:

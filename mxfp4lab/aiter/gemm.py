@@ -109,6 +109,19 @@ def prebuilt_kernels(install: AiterInstall, arch: str = "gfx950") -> tuple[Prebu
     return tuple(sorted(kernels, key=lambda k: (not k.preshuffled, k.tile_m * k.tile_n, k.tile_m)))
 
 
+def tuned_rows(install: AiterInstall) -> dict[tuple[int, int, int, int], dict[str, str]]:
+    """aiter's own table of tuned GEMMs by (CUs, M, N, K).
+
+    Raises:
+        AiterError: the install has no table.
+    """
+    table = install.package / "configs" / "a4w4_blockscale_tuned_gemm.csv"
+    if not table.is_file():
+        raise AiterError(f"{install} came without {table.name}")
+    return {(int(row["cu_num"]), int(row["M"]), int(row["N"]), int(row["K"])): row
+            for row in _rows(table) if row.get("M")}  # fmt: skip
+
+
 def tuned_row(install: AiterInstall, shape: Shape, cu_count: int = hardware.COMPUTE_UNITS) -> dict[str, str] | str:
     """The row of aiter's own table that it takes for a shape, or why there is none.
 
@@ -119,11 +132,7 @@ def tuned_row(install: AiterInstall, shape: Shape, cu_count: int = hardware.COMP
     Raises:
         AiterError: the install has no table.
     """
-    table = install.package / "configs" / "a4w4_blockscale_tuned_gemm.csv"
-    if not table.is_file():
-        raise AiterError(f"{install} came without {table.name}")
-    keys = ("cu_num", "M", "N", "K")
-    rows = {tuple(int(row[name]) for name in keys): row for row in _rows(table) if row.get("M")}
+    rows = tuned_rows(install)
     m, n, k = shape.m, shape.n, shape.k
     step = 16 if m <= 256 else 32 if m <= 1024 else 64 if m <= 4096 else 128
     for rounded in (m, ceil_div(m, step) * step, 8192 if m > 8192 and n > 4096 else 1 << (m - 1).bit_length()):

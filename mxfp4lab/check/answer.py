@@ -45,9 +45,10 @@ class Given:
             if answer.get("tampered"):
                 misuse = f"the submission replaced {listed(answer['tampered'])}"
             elif answer.get("changed"):
-                misuse = f"custom_kernel changed its input {listed(answer['changed'])}"
+                misuse = f"custom_kernel changed its input {listed(answer['changed'])} (stricter than the task)"
             elif answer.get("view_of"):
-                misuse = f"the output is a view of input {plain(answer['view_of'])}, not a tensor of its own"
+                whose = plain(answer["view_of"])
+                misuse = f"the output is a view of input {whose}, not a tensor of its own (stricter than the task)"
             elif answer.get("outlived"):
                 misuse = "an output changed after it was returned: work goes on behind the call"
             if misuse:

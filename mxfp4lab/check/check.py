@@ -127,25 +127,23 @@ def _run(
     launches: LaunchService,
     log: case_lines.Log,
 ) -> CheckReport:
-    from mxfp4lab.check.keep import Keeper
     from mxfp4lab.check.protocol import Run
     from mxfp4lab.check.report import CheckReport
     from mxfp4lab.check.session import Session, SubmissionEnded
-    from mxfp4lab.export.lint import server_refusals
+    from mxfp4lab.export.lint import header_warnings, server_refusals
 
     started = time.perf_counter()
     gpu = backend == "gpu"
     reference, judge = _judge(against)
     report = CheckReport(path, mode, backend, "measured" if gpu else "emulated", against=judge)
-    report.refusals = [str(refusal) for refusal in server_refusals(source.decode("utf-8", "replace"))]
+    text = source.decode("utf-8", "replace")
+    report.refusals = [str(refusal) for refusal in server_refusals(text)]
+    report.warnings += [str(warning) for warning in header_warnings(text)]
     flush, report.device = _device(gpu)
     session = Session(source, gpu=gpu, limits=limits, serve=launches)
-    keeper = None
     try:
         with session:
             launches.window = session.link.window
-            if "read-only" not in session.confined:  # nothing of the submission has run yet
-                keeper = Keeper(everything=not session.confined)
             run = Run(session, None if gpu else launches, log, "cuda" if gpu else "cpu", reference, flush)
             report.passed = getattr(run, "imports" if mode == "import" else mode)(cases)
             report.cases = run.reports
@@ -159,16 +157,6 @@ def _run(
     if session.leftovers:
         report.error = f"the submission left {session.leftovers} process(es) behind: ended"
         report.passed = False
-    if not session.confined:
-        report.warnings.append(
-            "this machine can keep no process from writing (no Landlock, no namespaces): the lab's files were compared"
-        )
-    if keeper is not None:
-        damaged, others = keeper.compare()
-        report.warnings += others
-        if damaged:
-            report.error = "; ".join(filter(None, [report.error, *damaged]))
-            report.passed = False
     report.exit_code = case_lines.EXIT_PASS if report.passed else case_lines.EXIT_FAIL
     report.log = log.lines
     report.seconds = time.perf_counter() - started
@@ -259,7 +247,7 @@ def main(args: argparse.Namespace) -> int:
             time_limit_s=args.time_limit,
             memory_limit_bytes=args.memory_limit * 2**30,
             races=args.report,
-            log=_LineOfProgress.from_environment() if sys.stderr.isatty() else None,
+            log=_LineOfProgress.from_environment() if sys.stderr.isatty() and not args.json else None,
         )
     except case_lines.BadCases as error:
         return _refuse(args, error, case_lines.EXIT_BAD_CASES)

@@ -83,7 +83,7 @@ class CheckReport:
 
     def summary(self) -> str:
         """One line per case and a verdict."""
-        lines = [f"{shown_path(self.path)}: mode {self.mode}, {self.device} ({self.evidence})"]
+        lines = [f"{shown_path(self.path)}: mode {self.mode}, {self.device} ({self.evidence}){self._unprotected()}"]
         together = self._failed_together()
         if together:
             lines.append(f"  fail  {together}")
@@ -111,10 +111,13 @@ class CheckReport:
             )
         if self.error:
             lines.append(f"  {self.error}")
-        lines.append(f"check: {'pass' if self.passed else 'fail'}")
+        lines.append(f"check: {'pass' if self.passed else 'fail'}{self._unprotected()}")
         return "\n".join(lines)
 
     __str__ = __repr__ = summary  # type: ignore[assignment]
+
+    def _unprotected(self) -> str:
+        return "" if self.confined else "; no write protection here"
 
     def _failed_together(self) -> str:
         """One line in place of many equal ones, where no case came as far as a call; else ""."""

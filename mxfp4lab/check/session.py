@@ -141,7 +141,7 @@ class Session:
             "memory_bytes": None if self._gpu else self.limits.memory_bytes,
             "task_folder": str(task),
             "work_folder": str(work),
-            "path": [str(task), str(harness), *import_path()],
+            "path": [str(task), str(work), str(harness), *import_path()],
         }
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-B", "-X", "faulthandler", str(harness / "start.py"), json.dumps(config)],

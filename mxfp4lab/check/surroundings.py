@@ -6,6 +6,7 @@ The environment carries a mark, by which its processes are found again wherever 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -13,6 +14,9 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from mxfp4lab import hardware
+from mxfp4lab.paths import REPO_ROOT
 
 _CHILD = Path(__file__).parent / "child"
 _MARKER = "MXFP4LAB_CHECK_ID"
@@ -55,6 +59,8 @@ def lay_out(folder: Path, source: bytes, *, gpu: bool) -> None:
     ignored = shutil.ignore_patterns("__pycache__", "aiter") if gpu else shutil.ignore_patterns("__pycache__")
     shutil.copytree(_CHILD / "task_files", task, ignore=ignored)
     shutil.copytree(_CHILD, harness / "harness_child", ignore=shutil.ignore_patterns("__pycache__", "task_files"))
+    if not gpu:
+        (task / "aiter" / "tuned.json").write_text(json.dumps(_tuned_rows()))
     (folder / "work" / "tmp").mkdir(parents=True)
     (task / "submission.py").write_bytes(source)
     (harness / "start.py").write_text(
@@ -62,6 +68,19 @@ def lay_out(folder: Path, source: bytes, *, gpu: bool) -> None:
         "sys.path[:] = config['path']\nfrom harness_child import supervise\n"
         "if __name__ == '__main__':\n    supervise.main(config)\n"
     )
+
+
+def _tuned_rows() -> list[list[object]]:
+    """[M, N, K, kernel, split] of an installed aiter's table where it names a prebuilt code object; [] without one."""
+    from mxfp4lab.aiter.gemm import tuned_rows
+    from mxfp4lab.aiter.install import AiterError, find_aiter
+
+    try:
+        rows = tuned_rows(find_aiter())
+    except AiterError:
+        return []
+    return [[*key[1:], row["kernelName"], int(row["splitK"] or 0)] for key, row in rows.items()
+            if key[0] == hardware.COMPUTE_UNITS and row["kernelName"].startswith("_ZN")]  # fmt: skip
 
 
 def clean_environment(work: Path, mark: str) -> dict[str, str]:
@@ -84,13 +103,12 @@ def clean_environment(work: Path, mark: str) -> dict[str, str]:
 
 
 def import_path() -> list[str]:
-    """This process's import path without any folder from which the lab could be imported."""
-    here = os.path.realpath(os.getcwd())
-    return [
-        entry
-        for entry in sys.path
-        if entry and os.path.realpath(entry) != here and not os.path.isdir(os.path.join(entry, "mxfp4lab"))
-    ]
+    """This process's import path without the lab's checkout and the current folder.
+
+    Where the lab is installed beside torch its folder stays: the submission's process refuses it by name.
+    """
+    away = {os.path.realpath(os.getcwd()), str(REPO_ROOT)}
+    return [entry for entry in sys.path if entry and os.path.realpath(entry) not in away]
 
 
 def bytes_below(folder: Path) -> int:

@@ -35,7 +35,7 @@ def ranking(ax: Axes, result: TuneResult, rows: int = 7) -> Axes:
     hues: dict[str, str] = {}
     longest = 0.0
     for place, (entry, _) in enumerate(shown):
-        terms = entry.detail.get("terms") if entry.latency_us is None else None
+        terms = entry.prediction.detail.get("terms") if entry.latency_us is None else None
         start = 0.0
         for name, us in (terms or {str(entry.evidence): entry.time_us}).items():
             if not us:
@@ -176,8 +176,7 @@ def _is_pick(entry: Entry, result: TuneResult) -> bool:
 def _time_label(entries: list[Entry]) -> str:
     if any(entry.latency_us is not None for entry in entries):
         return "time, us (measured)"
-    version = next((entry.model_version for entry in entries if entry.model_version), "")
-    return f"predicted time, us (modelled{f', {version}' if version else ''})"
+    return f"predicted time, us (modelled, {entries[0].prediction.model_version})"
 
 
 def _issue_cycles(entry: Entry) -> float:

@@ -9,12 +9,9 @@ from mxfp4lab.tune.budget import BUDGET_FORMS, Budget, parse_budget
 from mxfp4lab.tune.instruments import (
     DEFAULT_MAX_SPILLS,
     SCREENS,
-    Check,
-    Instruments,
     Look,
     kernel_facts,
     main_kernel,
-    real_instruments,
     screen,
 )
 from mxfp4lab.tune.pick import PICK_MIME, PICK_SCHEMA, NoPickError, Pick
@@ -33,7 +30,7 @@ from mxfp4lab.tune.start import (
 
 __all__ = [
     "BACKENDS", "BUDGET_FORMS", "DEFAULT_BUDGET", "DEFAULT_MAX_SPILLS", "PICK_MIME", "PICK_SCHEMA", "SCREENS", "STAGES",
-    "Budget", "Candidate", "Check", "Entry", "Funnel", "Instruments", "Look", "NoPickError", "Pick", "Space",
+    "Budget", "Candidate", "Entry", "Funnel", "Look", "NoPickError", "Pick", "Space",
     "TuneInterrupted", "TuneRequestError", "TuneResult", "enumerate_space", "kernel_facts", "latest", "main_kernel",
-    "max_workers", "parse_budget", "real_instruments", "screen", "searchable_variants", "tune_shape", "tune_shapes",
+    "max_workers", "parse_budget", "screen", "searchable_variants", "tune_shape", "tune_shapes",
 ]  # fmt: skip

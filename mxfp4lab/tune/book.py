@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,17 +24,6 @@ from mxfp4lab.shapes import Shape
 
 # These say something about the machine or the moment, not about the config: a re-run tries again.
 TRY_AGAIN = (Status.timeout, Status.worker_died, Status.skipped)
-
-
-@dataclass
-class Known:
-    """Rows of one config on one bench."""
-
-    compiled: Trial | None = None  # invalid, compile_error, screened, or ok with resources and counts
-    screened: Trial | None = None  # under whatever thresholds
-    predicted: dict[str, Trial] = field(default_factory=dict)  # by model version
-    emulated: Trial | None = None
-    measured: dict[str, Trial] = field(default_factory=dict)  # by regime
 
 
 @dataclass
@@ -59,7 +48,7 @@ class Book:
     def __post_init__(self) -> None:
         self.run_id = new_run_id(f"tune-{self.shape}")
         self.folder = self.out / "runs" / self.run_id
-        self._known: dict[tuple[str, str, str], Known] = {}
+        self._rows: dict[tuple[str, str, str], list[Trial]] = {}
         self._lock = threading.Lock()  # with GPUs, what is compiled and what is measured come from two threads
         self._log: TrialLog | None = None
 
@@ -84,9 +73,9 @@ class Book:
         if self._log is not None:
             self._log.close()
 
-    def of(self, variant: str, config: GemmConfig, kernel_hash: str = "") -> Known:
-        """What is known of a config; empty where nothing is. An invalid one has no kernel, and "" for its hash."""
-        return self._known.setdefault((variant, config.config_id, kernel_hash), Known())
+    def of(self, variant: str, config: GemmConfig, kernel_hash: str = "") -> list[Trial]:
+        """What is known of a config, oldest first. An invalid one has no kernel, and "" for its hash."""
+        return self._rows.get((variant, config.config_id, kernel_hash), [])
 
     def write(self, variant: str, config: GemmConfig, evidence: Evidence = Evidence.modelled, **fields: Any) -> Trial:
         """Write a row, and know it from now on."""
@@ -106,26 +95,23 @@ class Book:
         return trial
 
     def _add(self, trial: Trial) -> None:
-        """File a row; rows of another bench, and rows to be tried again, are passed over."""
+        """File a row; rows of another bench or other inputs, and rows to be tried again, are passed over."""
         bench = (trial.arch, trial.knobs, trial.toolchain) == (self.arch, self.knobs, self.toolchain)
-        if trial.status in TRY_AGAIN or not bench:
-            return
-        known = self._known.setdefault((trial.variant, trial.config_id, trial.kernel_hash), Known())
-        if trial.evidence is Evidence.modelled:
-            known.screened = trial if trial.status is Status.screened else known.screened
-            if known.compiled is None or _completeness(trial) >= _completeness(known.compiled):
-                known.compiled = trial
-            if trial.predicted_us is not None:
-                known.predicted[trial.model_version] = trial
-        elif (trial.seed, trial.generator_device) == (self.seed, "cpu"):
-            if trial.evidence is Evidence.emulated:
-                known.emulated = trial
-            elif trial.device == self.device:
-                known.measured[trial.regime] = trial
+        inputs = trial.evidence is Evidence.modelled or (trial.seed, trial.generator_device) == (self.seed, "cpu")
+        device = trial.evidence is not Evidence.measured or trial.device == self.device
+        if trial.status not in TRY_AGAIN and bench and inputs and device:
+            self._rows.setdefault((trial.variant, trial.config_id, trial.kernel_hash), []).append(trial)
 
 
-def _completeness(trial: Trial) -> int:
-    return bool(trial.resources) + 2 * (trial.counts is not None)
+def newest(rows: Sequence[Trial], **fields: Any) -> Trial | None:
+    """The newest of rows whose fields have these values."""
+    return next((row for row in reversed(rows) if all(getattr(row, key) == of for key, of in fields.items())), None)
+
+
+def compiled_row(rows: Sequence[Trial]) -> Trial | None:
+    """What compiling a config gave: of its modelled rows the one that says most, of equals the newest."""
+    modelled = [row for row in reversed(rows) if row.evidence is Evidence.modelled]
+    return max(modelled, default=None, key=lambda row: bool(row.resources) + 2 * (row.counts is not None))
 
 
 def _now() -> str:

@@ -1,4 +1,4 @@
-"""What a search works with: compiler, screens, counter, model, emulator, GPUs. The one place to swap them.
+"""What a search does to one plan: compile and screen it, count it, execute it whole, have a GPU measure it.
 
 A `Look` is what compiling a plan and executing one workgroup of each launch showed; it is taken in this process's
 compile workers, or in the workers of a pool, by the same function. Imports are late: torch and triton load with the
@@ -7,10 +7,10 @@ first plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import lru_cache
 from typing import Any
 
 from mxfp4lab.hardware import LDS_BYTES
@@ -45,65 +45,20 @@ class Look:
     counts: Counts | None = None
 
 
-@dataclass(frozen=True)
-class Check:
-    """What executing a whole plan showed.
-
-    Attributes:
-        status: ``ok``, ``incorrect``, ``out_of_bounds`` or ``runtime_error``.
-        bf16_identical: share of C's elements whose bits equal the reference's; None where there is no C.
-    """
-
-    status: Status
-    reason: str = ""
-    bf16_identical: float | None = None
-    detail: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Instruments:
-    """The rooms above, as functions.
-
-    Attributes:
-        look: plans, spills allowed -> a `Look` of each in the order in which they are done.
-        predict: counts -> a prediction with predicted_us, interval, terms, model_version, extrapolated.
-        model_version: of what `predict` would answer now.
-        verify: plan, seed, races -> what executing it on the real shape showed.
-        toolchain, knobs: versions and environment variables that decide the machine code, as they are now.
-        gpus: a pool whose workers own one GPU each; None where nothing is measured.
-    """
-
-    look: Callable[[Sequence[Any], int | None], Iterator[Look]]
-    predict: Callable[[Counts], Any]
-    model_version: Callable[[], str]
-    verify: Callable[[Any, int, bool], Check]
-    toolchain: Callable[[], Mapping[str, str]]
-    knobs: Callable[[], Mapping[str, str]]
-    gpus: Any = None
-
-
-def real_instruments(workers: int | None = None, pool: Any = None) -> Instruments:
-    """The toolchain, the gfx950 emulator and the time model.
-
-    Args:
-        workers: local processes that compile; one per core without it.
-        pool: of GPUs, which then measure; or of CPUs anywhere, which then compile and count.
-    """
-    from mxfp4lab.gfx950 import current_knobs, toolchain_versions
-    from mxfp4lab.model import predict_counts, stored_model
-
-    gpus = pool if pool is not None and pool.device else None
-    look = partial(_look_here, workers) if pool is None or gpus is not None else partial(_look_in_pool, pool)
-    return Instruments(
-        look, predict_counts, lambda: stored_model().version, Verifier(), toolchain_versions, current_knobs, gpus
-    )
-
-
 # -- compile, screen, count -------------------------------------------------------------------------------------------
 
 
-def _look_here(workers: int | None, plans: Sequence[Any], max_spills: int | None) -> Iterator[Look]:
-    """Compiled on local cores, counted in this process."""
+def look_at_all(plans: Sequence[Any], max_spills: int | None, workers: int | None, pool: Any) -> Iterator[Look]:
+    """A look at each plan, in the order in which they are done.
+
+    Args:
+        max_spills: see `screen`.
+        workers: local processes that compile, one per core without it; what they compile is counted in this process.
+        pool: of CPUs anywhere, which compile and count in place of this machine; None, or one of GPUs, does not.
+    """
+    if pool is not None and not pool.device:
+        yield from _look_in_pool(pool, plans, max_spills)
+        return
     from mxfp4lab.workers import compile_many
 
     # Closing the generator ends its worker processes, also on Ctrl-C or when time is up.
@@ -150,9 +105,7 @@ def look_at(
     return {"status": str(status), "reason": reason, "facts": facts, "counts": counts and counts.to_dict()}
 
 
-def judged(
-    compiled: Any, error: Any, max_spills: int | None, count: Callable[[Any], Counts] | None = None
-) -> tuple[Status, str, Facts, Counts | None]:
+def judged(compiled: Any, error: Any, max_spills: int | None) -> tuple[Status, str, Facts, Counts | None]:
     """Status, reason, facts and counts of a compiled plan, or of one that did not compile."""
     if error is not None:
         if error.kind == "machine":  # no row: a full disk is no property of a config
@@ -169,7 +122,7 @@ def judged(
     from mxfp4lab.gfx950 import OutOfBounds
 
     try:
-        return Status.ok, "", facts, (count or count_plan)(compiled)
+        return Status.ok, "", facts, count_plan(compiled)
     except (RuntimeError, ValueError) as failed:  # out of bounds, an unknown instruction, code it cannot read
         status = Status.out_of_bounds if isinstance(failed, OutOfBounds) else Status.runtime_error
         return status, f"counting: {failed}", facts, None
@@ -253,55 +206,55 @@ def compare_task(plans: Sequence[Any], seed: int) -> Any:
 # -- execute ----------------------------------------------------------------------------------------------------------
 
 
-class Verifier:
-    """Executes a plan's machine code on the task's inputs and compares C with the reference, bit by bit.
+def verify(plan: Any, seed: int, races: bool) -> dict[str, Any]:
+    """Execute a plan's machine code on the task's inputs and compare C with the reference, bit by bit.
 
-    Inputs and reference of the last shape and seed are kept: finalists share them.
+    Args:
+        races: what two waves do to one byte unordered is a failure too.
+
+    Returns:
+        fields of a `Trial`; status is ``ok``, ``incorrect``, ``out_of_bounds``, ``runtime_error`` or ``compile_error``.
     """
+    from mxfp4lab.emulate import emulate_plan
+    from mxfp4lab.gfx950 import CompileError, EmulationError, OutOfBounds, compile_plan
+    from mxfp4lab.task import check_output
 
-    def __init__(self) -> None:
-        self._key: tuple[Shape, int] | None = None
-        self._inputs: dict[str, Any] = {}
-        self._reference: Any = None
-        self._needed = 1.0
-
-    def __call__(self, plan: Any, seed: int, races: bool) -> Check:
-        """See `Instruments.verify`; with `races`, what two waves do to one byte unordered is a failure too."""
-        from mxfp4lab.emulate import emulate_plan
-        from mxfp4lab.gfx950 import CompileError, EmulationError, OutOfBounds, compile_plan
-        from mxfp4lab.task import check_output
-
-        self._prepare(plan.shape, seed)
-        try:
-            emulation = emulate_plan(compile_plan(plan), self._inputs, races=races)
-        except CompileError as error:
-            if error.kind == "machine":
-                raise
-            return Check(Status.compile_error, str(error))
-        except EmulationError as error:
-            return Check(Status.out_of_bounds if isinstance(error, OutOfBounds) else Status.runtime_error, str(error))
-        check = check_output(emulation.c, self._reference)
-        share = check.bf16_identical_fraction
-        reason = f"race: {emulation.findings[0]}" if emulation.findings else ""
-        if not check.passed or share < self._needed:
-            reason = f"{share:.4%} of bf16 identical, {self._needed:.1%} needed: {check.message}"
-        detail = {
+    inputs, reference, needed = _inputs_and_reference(plan.shape, seed)
+    try:
+        emulation = emulate_plan(compile_plan(plan), inputs, races=races)
+    except CompileError as error:
+        if error.kind == "machine":
+            raise
+        return {"status": Status.compile_error, "reason": str(error)}
+    except EmulationError as error:
+        status = Status.out_of_bounds if isinstance(error, OutOfBounds) else Status.runtime_error
+        return {"status": status, "reason": str(error)}
+    check = check_output(emulation.c, reference)
+    share = check.bf16_identical_fraction
+    reason = f"race: {emulation.findings[0]}" if emulation.findings else ""
+    if not check.passed or share < needed:
+        reason = f"{share:.4%} of bf16 identical, {needed:.1%} needed: {check.message}"
+    return {
+        "status": Status.incorrect if reason else Status.ok,
+        "reason": reason,
+        "verified": "emulated",
+        "bf16_identical": share,
+        "detail": {
             "max_abs_err": check.max_abs_err,
-            "needed_identical": self._needed,
+            "needed_identical": needed,
             "races_looked_for": races,
             "lane_instructions": int(emulation.lane_instructions),
             "emulate_s": round(float(emulation.emulate_s), 3),
-        }
-        return Check(Status.incorrect if reason else Status.ok, reason, share, detail)
+        },
+    }
 
-    def _prepare(self, shape: Shape, seed: int) -> None:
-        if self._key == (shape, seed):
-            return
-        from mxfp4lab.formats import FP32_BITS
-        from mxfp4lab.task import INPUT_NAMES, generate_input, input_sum_bits, reference_output
 
-        data = generate_input(shape, seed)
-        self._inputs = dict(zip(INPUT_NAMES, data, strict=True))
-        self._reference = reference_output(data)
-        self._needed = 1.0 if input_sum_bits(data) <= FP32_BITS else IDENTICAL_WHERE_INEXACT
-        self._key = (shape, seed)
+@lru_cache(maxsize=1)  # finalists of a shape share them
+def _inputs_and_reference(shape: Shape, seed: int) -> tuple[dict[str, Any], Any, float]:
+    """Inputs by name, the reference's C, and the share of identical bf16 to ask for."""
+    from mxfp4lab.formats import FP32_BITS
+    from mxfp4lab.task import INPUT_NAMES, generate_input, input_sum_bits, reference_output
+
+    data = generate_input(shape, seed)
+    needed = 1.0 if input_sum_bits(data) <= FP32_BITS else IDENTICAL_WHERE_INEXACT
+    return dict(zip(INPUT_NAMES, data, strict=True)), reference_output(data), needed

@@ -13,6 +13,7 @@ from mxfp4lab.display import Grid, Shown, badge, spills_in_words, stacked
 from mxfp4lab.paths import shown_path
 from mxfp4lab.records import Counts, Evidence, Status, Trial, content_hash
 from mxfp4lab.shapes import Shape
+from mxfp4lab.tune.book import newest
 from mxfp4lab.tune.instruments import SCREENS, main_kernel
 from mxfp4lab.tune.pick import NoPickError, Pick
 from mxfp4lab.tune.space import Candidate
@@ -31,28 +32,59 @@ STAGES: dict[str, str] = {
 
 @dataclass(eq=False)
 class Entry:
-    """One candidate on its way through the funnel.
+    """One candidate on its way through the funnel: what is known of it are its rows.
 
     Attributes:
-        status: ``ok`` as long as nothing stopped it.
-        place: among the finalists, once they were compared: 0 is the winner; None for all others.
+        facts, counts: of its machine code, once it was looked at.
         trials: its rows, from this run or an earlier one, in the order of the steps.
+        place: among the finalists, once they were compared: 0 is the winner; None for all others.
     """
 
     candidate: Candidate
-    status: Status = Status.ok
-    reason: str = ""
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     counts: Counts | None = None
-    predicted_us: float | None = None
-    interval: tuple[float, float] | None = None
-    model_version: str = ""
-    detail: Mapping[str, Any] = field(default_factory=dict)
-    verified: str = "none"
-    bf16_identical: float | None = None
-    latency_us: float | None = None
-    place: int | None = None
     trials: list[Trial] = field(default_factory=list)
+    place: int | None = None
+
+    @property
+    def status(self) -> Status:
+        """How the last step ended; ``ok`` as long as nothing stopped it."""
+        return self.trials[-1].status if self.trials else Status.ok
+
+    @property
+    def reason(self) -> str:
+        return self.trials[-1].reason if self.trials else ""
+
+    @property
+    def prediction(self) -> Trial | None:
+        """The row that holds its modelled time."""
+        return next((row for row in reversed(self.trials) if row.predicted_us is not None), None)
+
+    @property
+    def predicted_us(self) -> float | None:
+        return None if self.prediction is None else self.prediction.predicted_us
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Of the prediction."""
+        return None if self.prediction is None else tuple(self.prediction.detail.get("interval") or ()) or None
+
+    @property
+    def checked(self) -> Trial | None:
+        """The row that says whether its C is right: a GPU's where there is one, else the emulator's."""
+        return newest(self.trials, evidence=Evidence.measured) or newest(self.trials, evidence=Evidence.emulated)
+
+    @property
+    def latency_us(self) -> float | None:
+        return None if self.checked is None else self.checked.latency_us
+
+    @property
+    def verified(self) -> str:
+        return "none" if self.checked is None else self.checked.verified
+
+    @property
+    def bf16_identical(self) -> float | None:
+        return None if self.checked is None else self.checked.bf16_identical
 
     @property
     def time_us(self) -> float:
@@ -97,7 +129,7 @@ class Entry:
         return {
             "evidence": str(self.evidence),
             "predicted_us": self.predicted_us,
-            "extrapolated": self.detail.get("extrapolated"),
+            "extrapolated": self.prediction and self.prediction.detail.get("extrapolated"),
             "latency_us": self.latency_us,
             "variant": of.variant,
             "config_id": of.config.config_id,

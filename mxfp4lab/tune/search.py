@@ -8,24 +8,24 @@ one; without, the time is the model's and C is checked by executing the machine 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mxfp4lab.config import GemmConfig
+from mxfp4lab.gfx950 import current_knobs, toolchain_versions
+from mxfp4lab.model import stored_model
 from mxfp4lab.records import Evidence, Status, Trial
 from mxfp4lab.shapes import Shape
-from mxfp4lab.tune.book import Book, Known
+from mxfp4lab.tune.book import Book, compiled_row, newest
 from mxfp4lab.tune.budget import Budget
-from mxfp4lab.tune.instruments import IDENTICAL_WHERE_INEXACT, Instruments, Look, compare_task, measure_task, screen
-from mxfp4lab.tune.pick import Pick
+from mxfp4lab.tune.instruments import look_at_all, measure_task, screen
 from mxfp4lab.tune.result import Entry, Funnel, TuneResult
 from mxfp4lab.tune.space import Candidate, Space, enumerate_space, judge, neighbours, not_searched, searchable_variants
 
-MODEL_REGIME, GPU_REGIME, FINALS_REGIME = "harness", "leaderboard", "leaderboard finals"
-ALTERNATIVES = 8
+MODEL_REGIME, GPU_REGIME = "harness", "leaderboard"
 
 BEAM = 4
 """Configs around which a refining step looks; more finds little, fewer gets stuck on one variant."""
@@ -37,11 +37,12 @@ REFINE_STEP, REFINE_STEPS = 8, 3
 
 @dataclass
 class Search:
-    """The search of one shape; `run` does all but the comparison of finalists on GPUs, `conclude` the rest.
+    """The search of one shape; `run` looks and ranks, `finals.conclude` verifies or compares the best.
 
     Attributes:
         variants: names; None for all that can be searched, the others being named in the funnel.
         verify: how many of the best are executed whole, or compared.
+        workers, pool: see `look_at_all`; a pool of GPUs measures.
     """
 
     shape: Shape
@@ -52,14 +53,15 @@ class Search:
     max_spills: int | None
     verify: int
     extra: Sequence[tuple[str, GemmConfig]]
-    use: Instruments
+    workers: int | None
+    pool: Any
     progress: Callable[[str, int, int, str], None]
     watch: Callable[[TuneResult], None]
 
     def __post_init__(self) -> None:
-        gpus = self.use.gpus
-        self.arch, device = (gpus.arch, gpus.device) if gpus else ("gfx950", "")
-        knobs, toolchain = dict(self.use.knobs()), dict(self.use.toolchain())
+        self.gpus = self.pool if self.pool is not None and self.pool.device else None
+        self.arch, device = (self.gpus.arch, self.gpus.device) if self.gpus else ("gfx950", "")
+        knobs, toolchain = dict(current_knobs()), dict(toolchain_versions())
         self.book = Book(self.shape, self.out, self.arch, device, knobs, toolchain, self.seed)
         absent = not_searched(self.arch) if self.variants is None else {}
         self.funnel = Funnel(arch=self.arch, device=device, absent=absent)
@@ -96,7 +98,7 @@ class Search:
         self.funnel.known += sum(bool(candidate.origins) for candidate in space.candidates)
         for variant, config, reason in space.refused:
             self.funnel.remove("invalid", reason)
-            row = self.book.of(variant, config).compiled
+            row = newest(self.book.of(variant, config))
             if row is None:
                 row = self.book.write(variant, config, status=Status.invalid, reason=reason)
             else:
@@ -128,7 +130,7 @@ class Search:
             left = step if budget is None else explored + budget - len(self.result.entries)
             best = self.result.ranked()[:BEAM]
             for entry in best:
-                of, clock = entry.candidate, self.use.gpus is not None
+                of, clock = entry.candidate, self.gpus is not None
                 if entry not in around:
                     around[entry] = list(neighbours(self.shape, of.variant, of.config, self.arch, clock))
             space = judge(self.shape, [p for entry in best for p in around[entry]], self.arch, self.seen, planned)
@@ -160,7 +162,7 @@ class Search:
             return
         done += len(entries) - len(fresh)
         total = total or done + len(fresh)
-        with closing(self._looked(fresh) if self.use.gpus is None else self._measured(fresh)) as settled:
+        with closing(self._looked(fresh) if self.gpus is None else self._measured(fresh)) as settled:
             for number, entry in enumerate(settled, done + 1):
                 self._file(entry)
                 self.progress(stage, number, total, self._so_far())
@@ -170,10 +172,14 @@ class Search:
     def _looked(self, entries: Sequence[Entry]) -> Iterator[Entry]:
         """Entries with what a look at them showed, each on record, in the order in which they are done."""
         plans = [entry.candidate.plan for entry in entries]
-        with closing(self.use.look(plans, self.max_spills)) as looks:
+        with closing(look_at_all(plans, self.max_spills, self.workers, self.pool)) as looks:
             for look in looks:
                 entry = entries[look.index]
-                self._note(entry, look)
+                entry.facts, entry.counts = look.facts, look.counts
+                if look.status is not Status.ok:
+                    self.record(entry, status=look.status, reason=look.reason, resources=entry.facts or None)
+                elif entry.counts is not None:
+                    self._predict(entry)
                 yield entry
 
     def _measured(self, entries: Sequence[Entry]) -> Iterator[Entry]:
@@ -190,73 +196,61 @@ class Search:
                     began.append(entry)
                     yield measure_task(entry.candidate.plan, self.seed)
 
-        with closing(self.use.gpus.run_all(tasks())) as outcomes:
+        with closing(self.gpus.run_all(tasks())) as outcomes:
             for done in outcomes:
                 while stopped:
                     yield stopped.pop(0)
                 entry, outcome = began[done.index], done.outcome
                 fields = outcome.value if outcome.status == "ok" else {
                     "status": outcome.status, "reason": outcome.reason}  # fmt: skip
-                self._record_measured(entry, done.worker, **{"regime": GPU_REGIME, **fields})
+                resources = None if self.arch == "gfx950" else entry.facts
+                self.record(entry, Evidence.measured, worker=done.worker, resources=resources,
+                             **{"regime": GPU_REGIME, **fields})  # fmt: skip
                 yield entry
         yield from stopped
 
-    def _note(self, entry: Entry, look: Look) -> None:
-        """Record a look, and the prediction that follows from it."""
-        entry.status, entry.reason, entry.facts, entry.counts = look.status, look.reason, look.facts, look.counts
-        if entry.status is not Status.ok:
-            self._record(entry, resources=entry.facts or None)
-        elif entry.counts is not None:
-            self._rank(entry)
-
-    def _rank(self, entry: Entry) -> None:
+    def _predict(self, entry: Entry) -> None:
         """Predict, or take the prediction that this model has made before."""
-        known = self._known(entry).predicted.get(self.use.model_version())
+        model = stored_model()
+        known = newest(self.known(entry), evidence=Evidence.modelled, model_version=model.version)
         if known is not None and known.resources:
-            entry.detail = known.detail
-            entry.predicted_us, entry.model_version = known.predicted_us, known.model_version
-            self._reuse(entry, known)
-        else:
-            said = self.use.predict(entry.counts)
-            entry.predicted_us, entry.model_version = float(said.predicted_us), said.model_version
-            entry.detail = {"interval": [float(bound) for bound in said.interval],
-                            "terms": {name: float(value) for name, value in said.terms.items()},
-                            "extrapolated": bool(said.extrapolated)}  # fmt: skip
-            self._record(
-                entry, resources=entry.facts, counts=entry.counts, predicted_us=entry.predicted_us,
-                model_version=entry.model_version, regime=MODEL_REGIME, detail=entry.detail,
-            )  # fmt: skip
-        entry.interval = tuple(entry.detail.get("interval") or ()) or None
+            self.reuse(entry, known)
+            return
+        said = model.predict_counts(entry.counts)
+        detail = {"interval": [float(bound) for bound in said.interval],
+                  "terms": {name: float(value) for name, value in said.terms.items()},
+                  "extrapolated": bool(said.extrapolated)}  # fmt: skip
+        self.record(
+            entry, resources=entry.facts, counts=entry.counts, predicted_us=float(said.predicted_us),
+            model_version=model.version, regime=MODEL_REGIME, detail=detail,
+        )  # fmt: skip
 
     def _recall(self, entry: Entry) -> bool:
         """Fill an entry from earlier rows; False if something is missing that needs the compiler or a GPU."""
-        known, home = self._known(entry), self.arch == "gfx950"
-        measured = known.measured.get(GPU_REGIME)
+        known, home = self.known(entry), self.arch == "gfx950"
+        measured = newest(known, evidence=Evidence.measured, regime=GPU_REGIME)
         # Where nothing is counted or predicted, the measured row is the only one of a config that compiled.
-        before = known.compiled or (None if home else measured)
+        before = compiled_row(known) or (None if home else measured)
         if before is None or (before.status is Status.ok and not before.resources):
             return False
-        removed = screen(before.resources, self.arch, self.max_spills) if before.resources else ""
+        entry.facts, entry.counts = before.resources or {}, before.counts
+        removed = screen(entry.facts, self.arch, self.max_spills) if entry.facts else ""
         if removed:
             # Facts that passed before and fail under stricter thresholds are a row of their own, once.
-            entry.facts, entry.status, entry.reason = before.resources, Status.screened, removed
-            if known.screened is not None:
-                self._reuse(entry, known.screened)
+            row = newest(known, status=Status.screened)
+            if row is not None:
+                self.reuse(entry, row)
             else:
-                self._record(entry, resources=entry.facts)
-            return True
-        if before.status is not Status.ok and (before.status is not Status.screened or not before.resources):
-            entry.facts, entry.status, entry.reason = before.resources or {}, before.status, before.reason
-            self._reuse(entry, before)
-            return True
-        if (home and before.counts is None) or (self.use.gpus is not None and measured is None):
+                self.record(entry, status=Status.screened, reason=removed, resources=entry.facts)
+        elif before.status is not Status.ok and not (before.status is Status.screened and entry.facts):
+            self.reuse(entry, before)
+        elif (home and entry.counts is None) or (self.gpus is not None and measured is None):
             return False
-        entry.facts, entry.counts = before.resources, before.counts
-        if home:
-            self._rank(entry)
-        if self.use.gpus is not None:
-            self._take_measured(entry, measured)
-            self._reuse(entry, measured)
+        else:
+            if home:
+                self._predict(entry)
+            if self.gpus is not None:
+                self.reuse(entry, measured)
         return True
 
     def _file(self, entry: Entry) -> None:
@@ -284,185 +278,17 @@ class Search:
             return "none ranked yet"
         return f"best {ranked[0].time_us:.2f} us ({ranked[0].evidence}) {ranked[0].candidate.variant}"
 
-    # -- how it ends --------------------------------------------------------------------------------------------------
-
-    def verify_best(self) -> None:
-        """Execute the best whole until one gives the right C (the pick), then leaders of other kinds."""
-        good: list[Entry] = []
-        tried: set[Entry] = set()
-        while len(good) < self.verify:
-            ranked = self.result.ranked()
-            order = [*self.result.leaders(), *ranked] if good else ranked
-            entry = next((entry for entry in order if entry not in tried), None)
-            if entry is None:
-                break
-            tried.add(entry)
-            if self._execute(entry, races=not good):  # what may be the pick is executed with every check on
-                good.append(entry)
-                self.funnel.reach("verified")
-            self.progress("verify", len(good), self.verify, entry.reason)
-            self.watch(self.result)
-        if good:
-            self.result.pick = self._pick(good[0])
-
-    def _execute(self, entry: Entry, races: bool) -> bool:
-        """Whether the machine code gives the reference's C, executed whole; taken from the records where it was."""
-        known = self._known(entry).emulated
-        if known is not None and (known.status is not Status.ok or not races or known.detail.get("races_looked_for")):
-            self._reuse(entry, known)
-        else:
-            check = self.use.verify(entry.candidate.plan, self.seed, races)
-            entry.status, entry.reason = check.status, check.reason
-            known = self._record(
-                entry, Evidence.emulated, verified="none" if check.bf16_identical is None else "emulated",
-                bf16_identical=check.bf16_identical, detail=check.detail,
-            )  # fmt: skip
-        entry.status, entry.reason = known.status, known.reason
-        if entry.latency_us is None:
-            entry.verified, entry.bf16_identical = known.verified, known.bf16_identical
-        if entry.status is not Status.ok:
-            self.funnel.remove(str(entry.status).replace("_", " "), entry.reason)
-        return entry.status is Status.ok
-
-    def finalists(self) -> list[Entry]:
-        """The best that were timed and whose C was checked there."""
-        timed = [entry for entry in self.result.ranked() if entry.latency_us is not None and entry.verified == "gpu"]
-        self.funnel.left["verified"] = len(timed)
-        return timed[: max(2, self.verify)]
-
-    def recorded_comparison(self, finalists: Sequence[Entry]) -> dict[str, Any] | None:
-        """What an earlier run's comparison of the same finalists said."""
-        rows = [self._known(entry).measured.get(FINALS_REGIME) for entry in finalists]
-        names = _names(finalists)
-        if not all(row is not None and row.detail.get("finalists") == names for row in rows):
-            return None
-        said = next((row.detail["comparison"] for row in rows if row.detail.get("comparison")), None)
-        for entry, row in zip(finalists, rows, strict=True) if said else ():
-            self._reuse(entry, row)
-        return said
-
-    def crown(self, finalists: Sequence[Entry], said: Mapping[str, Any], worker: str = "") -> None:
-        """Place the finalists as their comparison did, those whose check failed last and out of the race.
-
-        Args:
-            said: timings, checks and verdict, as `gpu.measure.compare_plans` gives them; {"failed": why} leaves the
-                first times as they are, and none apart from the others.
-            worker: that compared them; "" where this was recorded before.
-        """
-        self.result.comparison = said
-        failed, checks, timings = "failed" in said, said.get("checks", {}), said.get("timings", {})
-        verdict = said.get("verdict") or {"kind": "tie", "order": range(len(finalists)) if failed else ()}
-        right = [n for n in verdict["order"] if failed or _passed(checks.get(str(n)), finalists[n])]
-        for number, entry in enumerate(finalists) if not failed else ():
-            ok = number in right
-            reason = "" if ok else said.get("wrong", {}).get(str(number), "C was wrong when finalists were compared")
-            latency_us = timings[str(number)]["p50_us"] if ok else None
-            entry.status, entry.reason, entry.latency_us = Status.ok if ok else Status.incorrect, reason, latency_us
-            entry.place = right.index(number) if ok else None
-            if worker:
-                keeper = number == (right[0] if right else 0)  # one row holds all that was said
-                detail = {"finalists": _names(finalists), "comparison": dict(said) if keeper else {}}
-                self._record(
-                    entry, Evidence.measured, worker=worker, regime=FINALS_REGIME, verified="gpu", detail=detail,
-                    bf16_identical=checks.get(str(number)), latency_us=latency_us,
-                )  # fmt: skip
-            if not ok:
-                self.funnel.remove("incorrect", reason)
-        for number in right:
-            entry = finalists[number]
-            if self.arch == "gfx950" and not self._execute(entry, races=True):
-                continue
-            tie = verdict["kind"] != "winner" and len(right) > 1
-            self.result.pick = self._pick(entry, tie, timings.get(str(number), {}))
-            return
-
-    def _pick(self, entry: Entry, tie: bool = False, timing: Mapping[str, float] | None = None) -> Pick:
-        timing = timing or {}
-        measured = entry.latency_us is not None
-        spread = (timing["p20_us"], timing["p80_us"]) if {"p20_us", "p80_us"} <= timing.keys() else None
-        others = sorted(
-            (other for other in self.result.leaders() if other is not entry), key=lambda other: other.verified == "none"
-        )  # a stable sort: what is verified first, each part best first
-        return Pick(
-            shape=self.shape,
-            variant=entry.candidate.variant,
-            config=entry.candidate.config,
-            arch=self.arch,
-            evidence=entry.evidence,
-            verified=entry.verified,
-            bf16_identical=entry.bf16_identical or 0.0,
-            toolchain=self.book.toolchain,
-            knobs=self.book.knobs,
-            run_id=self.book.run_id,
-            predicted_us=None if measured else entry.predicted_us,
-            interval=spread if measured else entry.interval,
-            model_version="" if measured else entry.model_version,
-            extrapolated=not measured and bool(entry.detail.get("extrapolated")),
-            latency_us=entry.latency_us,
-            regime=GPU_REGIME if measured else MODEL_REGIME,
-            device=self.book.device,
-            tie=tie,
-            floor_us=timing.get("floor_us"),
-            origins=entry.candidate.origins,
-            facts=entry.facts,
-            alternatives=tuple((o.candidate.variant, o.candidate.config, o.interval) for o in others[:ALTERNATIVES]),
-        )
-
     # -- rows -------------------------------------------------------------------------------------------------------
 
-    def _known(self, entry: Entry) -> Known:
+    def known(self, entry: Entry) -> list[Trial]:
         return self.book.of(entry.candidate.variant, entry.candidate.config, entry.candidate.kernel_hash)
 
-    def _reuse(self, entry: Entry, trial: Trial) -> None:
+    def reuse(self, entry: Entry, trial: Trial) -> None:
         entry.trials.append(trial)
         self.funnel.reused += 1
 
-    def _record(self, entry: Entry, evidence: Evidence = Evidence.modelled, **fields: Any) -> Trial:
+    def record(self, entry: Entry, evidence: Evidence = Evidence.modelled, **fields: Any) -> None:
         of = entry.candidate
         detail = {**fields.pop("detail", {}), **({"origins": list(of.origins)} if of.origins else {})}
-        given = {"status": entry.status, "reason": entry.reason, **fields, "detail": detail}
-        trial = self.book.write(of.variant, of.config, evidence, kernel_hash=of.kernel_hash, **given)
-        entry.trials.append(trial)
-        return trial
-
-    def _record_measured(self, entry: Entry, worker: str, **fields: Any) -> None:
-        resources = None if self.arch == "gfx950" else entry.facts
-        trial = self._record(entry, Evidence.measured, worker=worker, resources=resources, **fields)
-        self._take_measured(entry, trial)
-
-    @staticmethod
-    def _take_measured(entry: Entry, trial: Trial) -> None:
-        entry.status, entry.reason, entry.latency_us = trial.status, trial.reason, trial.latency_us
-        entry.verified, entry.bf16_identical = trial.verified, trial.bf16_identical
-
-
-def conclude(searches: Sequence[Search]) -> None:
-    """Verify the best of every shape, or compare all shapes' finalists on the GPUs at once."""
-    gpus = searches[0].use.gpus
-    if gpus is None:
-        for search in searches:
-            search.verify_best()
-        return
-    waiting = []
-    for search in searches:
-        finalists = search.finalists()
-        said = search.recorded_comparison(finalists) if finalists else None
-        if said is not None:
-            search.crown(finalists, said)
-        elif finalists:
-            task = compare_task([entry.candidate.plan for entry in finalists], search.seed)
-            waiting.append((search, finalists, task))
-    for done in gpus.run_all([task for _, _, task in waiting]):
-        search, finalists, _ = waiting[done.index]
-        outcome = done.outcome
-        said = outcome.value if outcome.status == "ok" else {"failed": f"{outcome.status}: {outcome.reason}"}
-        search.crown(finalists, said, done.worker)
-
-
-def _passed(share: float | None, entry: Entry) -> bool:
-    """Whether a finalist's C was right once more: exact where it was exact before."""
-    return share is not None and share >= (1.0 if entry.bf16_identical == 1.0 else IDENTICAL_WHERE_INEXACT)
-
-
-def _names(entries: Sequence[Entry]) -> list[str]:
-    return [f"{entry.candidate.variant}/{entry.candidate.config.config_id}" for entry in entries]
+        given = {"status": Status.ok, **fields, "detail": detail}
+        entry.trials.append(self.book.write(of.variant, of.config, evidence, kernel_hash=of.kernel_hash, **given))

@@ -13,9 +13,10 @@ from mxfp4lab.paths import REPO_ROOT
 from mxfp4lab.plan import VARIANTS
 from mxfp4lab.shapes import Shape, parse_shape, task_seed
 from mxfp4lab.tune.budget import Budget, parse_budget
-from mxfp4lab.tune.instruments import DEFAULT_MAX_SPILLS, Instruments, real_instruments
+from mxfp4lab.tune.finals import conclude
+from mxfp4lab.tune.instruments import DEFAULT_MAX_SPILLS
 from mxfp4lab.tune.result import TuneResult
-from mxfp4lab.tune.search import Search, conclude
+from mxfp4lab.tune.search import Search
 
 DEFAULT_BUDGET = 160
 BACKENDS = ("auto", "emulator", "gpu")
@@ -76,7 +77,6 @@ def tune_shapes(
     pool: Any = None,
     progress: Callable[[str, int, int, str], None] | None = None,
     watch: Callable[[TuneResult], None] | None = None,
-    instruments: Instruments | None = None,
 ) -> list[TuneResult]:
     """Search the configs of several shapes, one after another; finalists are compared at the end, all shapes at once.
 
@@ -96,7 +96,6 @@ def tune_shapes(
             and count. Without it this machine's, as `backend` says.
         progress: called with (stage, done, total, note).
         watch: called with a result as it grows.
-        instruments: replace the real ones.
 
     Raises:
         TuneRequestError: a parameter is not allowed, by name (a ValueError).
@@ -117,10 +116,10 @@ def tune_shapes(
         raise TuneRequestError(f"out={out!r}; allowed: a folder")
     if backend not in BACKENDS:
         raise TuneRequestError(f"backend={backend!r} is unknown; allowed: {', '.join(BACKENDS)}")
-    own = _open_gpus(backend) if pool is None and instruments is None else None
+    own = _open_gpus(backend) if pool is None else None
     try:
-        use = instruments or real_instruments(workers, pool or own)
-        arch = use.gpus.arch if use.gpus else "gfx950"
+        pool = own if pool is None else pool
+        arch = pool.arch if pool is not None and pool.device else "gfx950"
         for name in names or ():
             if not runs_on(name, arch):
                 known = ", ".join(variant for variant in VARIANTS if runs_on(variant, arch))
@@ -131,7 +130,7 @@ def tune_shapes(
         searches = [
             Search(
                 shape, names, budget, (task_seed(shape) or 0) if seed is None else seed, folder, max_spills, verify,
-                list(extra), use, progress or (lambda *_: None), watch or (lambda _: None),
+                list(extra), workers, pool, progress or (lambda *_: None), watch or (lambda _: None),
             )
             for shape in wanted
         ]  # fmt: skip
@@ -162,8 +161,6 @@ def _names(variants: Any) -> tuple[str, ...] | None:
         raise TuneRequestError(f"variants={variants!r}; allowed: a list of names out of {', '.join(VARIANTS)}, or None")
     if variants is None or set(variants) == set(VARIANTS):
         return None
-    if "hybrid" in variants:
-        check_variant("hybrid")  # says what took its place
     unknown = [name for name in variants if name not in VARIANTS]
     if "hybrid" in unknown:
         check_variant("hybrid")  # says what does its work now

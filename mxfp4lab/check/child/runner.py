@@ -47,16 +47,12 @@ class Submission:
         self.clocks = _watched(torch)
         self.last: tuple | None = None  # the last output and its bytes as they were returned
         self.data: tuple = ()
-        self.before: list[tuple] = []
-        self.outputs: list = []  # every output so far stays alive: a fresh one cannot share its memory
+        self.outputs: list = []  # the last ones stay alive: a fresh one cannot share their memory
         self.kernel = None
 
     def _label_aiter(self) -> None:
         from aiter import _compute
 
-        for name in [n for n in sys.modules if n == "aiter" or n.startswith("aiter.")]:
-            if name != "aiter._compute":
-                del sys.modules[name]
         _compute.note = lambda text: self.link.ask({"op": "note", "text": text})
         _compute.prebuilt = self._prebuilt
 
@@ -82,19 +78,17 @@ class Submission:
     def call(self, request: dict) -> dict:
         """One call of `custom_kernel`.
 
-        `inputs` says on which tensors: descriptions of new ones in the window ("fresh"), the same written into the
-        tensors of the last call ("overwrite"), or those tensors unchanged ("same"). `timed` records events around it.
+        `inputs` says on which tensors: descriptions of new ones in the window ("fresh"), or those of the last call
+        ("same"). As in the task the last ones are dropped before new ones are made, so that the allocator hands their
+        addresses out again: what is cached by pointer or id is stale then. `timed` records events around the call.
         """
         how = request["how"]
         if how != "same":
-            given = [self._take(entry) for entry in request["inputs"]]
-            if how == "overwrite" and self.data:
-                for old, new in zip(self.data, given, strict=True):
-                    old.copy_(new)
-            else:
-                self.before = [*self.before[-3:], self.data]  # alive: no address or id comes back at once
-                self.data = tuple(given)
-        outlived = self._changed_since()
+            outlived = self._changed_since()
+            self.data = ()
+            self.data = tuple(self._take(entry) for entry in request["inputs"])
+        else:
+            outlived = self._changed_since()
         before = [t.clone() for t in self.data] if request.get("watch_inputs", True) else None
         nanoseconds = None
         running = set(threading.enumerate())
@@ -228,7 +222,7 @@ class Submission:
             if output.numel() and old.untyped_storage().data_ptr() == ours:
                 answer["same_as_call"] = index
         self.outputs.append(output)
-        if len(self.outputs) > 16:  # enough to see a buffer that is handed out in turns
+        if len(self.outputs) > 3:  # enough to see a buffer that is handed out in turns
             del self.outputs[0]
         flat = _bytes(output.detach().contiguous()).cpu()
         answer["offset"] = Packer(len(self.link.window)).place(flat.numel())

@@ -1,1 +1,0 @@
-"""Part of the stand-in for aiter."""
