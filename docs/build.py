@@ -1,7 +1,8 @@
 """Builds the site: executed notebooks, README, API from docstrings, into outputs/site/html. No network is used.
 
 Run by `make site`. SMOKE=1 executes the notebooks in their smallest form. What was executed before from the same
-notebook is not executed again.
+notebook is not executed again. The notebooks write into outputs/site/scratch: picks, submissions and executed notebooks
+of yours stay as they are.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -22,14 +22,23 @@ REPO = Path(__file__).resolve().parents[1]
 SITE = REPO / "outputs" / "site"
 PAGES = {"README.md": "readme.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 API = {
-    "The task": ("shapes", "formats", "layouts", "problem"),
+    "The task": ("shapes", "task", "formats", "layouts"),
     "Configs and plans": ("config", "plan.data", "plan.variants", "plan.own"),
-    "Machine code": ("isa.instruction", "isa.hazards", "toolchain.compile", "toolchain.compiled", "toolchain.parallel"),
-    "The emulator": ("gfx950.runs", "gfx950.plans", "gfx950.errors"),
-    "Time": ("model.predict", "records.trial"),
-    "Search": ("tune.search", "tune.result", "tune.pick"),
-    "Submissions": ("export.submission", "export.cell", "export.lint", "harness.check", "harness.report"),
-    "AMD's kernels": ("oracle.install", "oracle.verdict"),
+    "The gfx950 machine": (
+        "gfx950.isa.instruction",
+        "gfx950.isa.hazards",
+        "gfx950.toolchain.compile",
+        "gfx950.toolchain.compiled",
+        "gfx950.machine.runs",
+        "gfx950.machine.errors",
+        "emulate",
+    ),
+    "Bits": ("quantizers", "proof"),
+    "Time": ("model", "fit", "records.trial", "records.times"),
+    "On a GPU": ("gpu.execute", "gpu.measure", "gpu.timing", "counters"),
+    "Search": ("tune.space", "tune.start", "tune.result", "tune.pick"),
+    "Submissions": ("export.submission", "export.cell", "export.lint", "export.probe", "check.check", "check.report"),
+    "AMD's kernels": ("aiter.install", "aiter.quantizer", "aiter.gemm"),
     "Notebooks": ("notebook", "notebook.findings", "notebook.live", "notebook.isa_view"),
 }
 
@@ -48,28 +57,16 @@ def main() -> int:
     for page in [*(REPO / "docs").glob("*.md"), REPO / "docs" / "conf.py"]:
         shutil.copy(page, source / page.name)
     shutil.copytree(REPO / "docs" / "_static", source / "_static")
-    if (REPO / "docs" / "images").is_dir():
-        shutil.copytree(REPO / "docs" / "images", source / "docs" / "images")
+    for place in ("images", "docs/images"):  # as docs/index.md and as README.md name them
+        shutil.copytree(REPO / "docs" / "images", source / place)
     for name, page in PAGES.items():
         (source / page).write_text(repository_page(REPO / name, source), encoding="utf-8")
     (source / "api.md").write_text(api_page(), encoding="utf-8")
     html = SITE / "html"
     shutil.rmtree(html, ignore_errors=True)
-    command = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "-b",
-        "html",
-        "-q",
-        "-W",
-        "--keep-going",
-        "-n",
-        "-d",
-        str(SITE / "doctrees"),
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(REPO), "SPHINX_NO_NETWORK": "1"}
-    done = subprocess.run([*command, str(source), str(html)], check=False, env=environment)
+    command = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-W", "--keep-going", "-n"]
+    command += ["-d", str(SITE / "doctrees")]
+    done = subprocess.run([*command, str(source), str(html)], check=False, cwd=REPO)  # autodoc imports from here
     problems = broken_links(html)
     for problem in problems:
         print(f"site: {problem}")
@@ -87,7 +84,7 @@ def executed(notebook: Path, smoke: bool) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_suffix(".part.ipynb")
         command = [sys.executable, "-W", "ignore", "-m", "papermill", str(notebook), str(part), "--no-progress-bar"]
-        command += ["--cwd", str(REPO), "--log-level", "ERROR"]
+        command += ["--cwd", str(REPO), "--log-level", "ERROR", "-p", "out", str(SITE / "scratch")]
         command += ["-p", "smoke", "true"] if smoke else []
         subprocess.run(command, check=True)
         part.replace(target)

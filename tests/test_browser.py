@@ -204,7 +204,7 @@ def test_a_notebook_runs_in_jupyterlab(browser, lab, notebook):
     assert not silent, f"{notebook.name}: {len(silent)} cells did not run ({path})"
     if notebook.stem == "01_shuffle":
         use_the_explorer(browser)
-    if notebook.stem in ("04_tune", "06_your_kernel"):
+    if notebook.stem in ("01_shuffle", "04_tune", "06_your_kernel"):
         theme = "window.jupyterapp.commands.execute('apputils:change-theme', {theme: arguments[0]});"
         browser.execute_script(theme, "JupyterLab Dark")
         time.sleep(2)
