@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -252,5 +253,6 @@ def use_the_explorer(browser) -> None:
     handle.send_keys(Keys.ARROW_RIGHT)
     wait(lambda: browser.execute_script(shown) != before, 30, "the explorer does not answer its slider")
     after = browser.execute_script(shown)
-    assert "where (row, column) lies" in after
+    row = re.compile(r"e8m0 scales\t(\d+)\t")
+    assert int(row.search(after)[1]) == int(row.search(before)[1]) + 1, after
     screenshot(browser, "01_shuffle_explorer")
