@@ -118,6 +118,7 @@ def test_functions_of_the_lab_are_carried_along(tmp_path: Path) -> None:
 
         def custom_kernel(data):
             a, _, b_q, _, b_scale_sh = data
+            b_q, b_scale_sh = b_q.view(torch.uint8), b_scale_sh.view(torch.uint8)
             scale = e8m0_unshuffle(b_scale_sh, b_q.shape[0], b_q.shape[1] // 16)
             return (dequantize_mxfp4(*quantize_mxfp4(a)) @ dequantize_mxfp4(b_q, scale).T).to(torch.bfloat16)
     """)
