@@ -10,7 +10,7 @@ import html
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # Okabe-Ito hues, darkened where needed: ink on badge has a contrast of at least 4.5:1, a badge on either page 3:1.
 TONES = {
@@ -49,11 +49,15 @@ class Grid:
 class Shown:
     """Mixin: `title` and `lines` say what a person sees; a notebook shows a card, a terminal the same as text."""
 
-    title: str
+    if TYPE_CHECKING:  # an attribute or a property of the class that mixes in
+
+        @property
+        def title(self) -> str: ...
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._repr_pretty_ = Shown._repr_pretty_  # IPython would take the __repr__ of a dataclass before a base's
+        # IPython would take the __repr__ of a dataclass before a base's.
+        setattr(cls, "_repr_pretty_", Shown._repr_pretty_)  # noqa: B010
 
     def lines(self) -> Iterable[tuple[str, Any] | Grid | str]:
         """(name, value) for a fact, a `Grid` for a table, text for a sentence; a value may be a `badge`."""

@@ -23,6 +23,7 @@ import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 DISTRIBUTION = "amd-aiter"
 ROCM_MARKERS = ("ops/triton", "jit/core.py", "utility/fp4_utils.py")
@@ -148,12 +149,12 @@ class _Finder:
         folder = self.install.root.joinpath(*name.split("."))
         if name.split(".")[0] != "aiter" or not folder.is_dir():
             return None
-        spec = importlib.machinery.ModuleSpec(name, self, is_package=True)
+        spec = importlib.machinery.ModuleSpec(name, cast(Any, self), is_package=True)
         spec.submodule_search_locations = [str(folder)]
         return spec
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        return _StandIn(spec.name, Path(spec.submodule_search_locations[0]))
+        return _StandIn(spec.name, Path((spec.submodule_search_locations or [""])[0]))
 
     def exec_module(self, module: types.ModuleType) -> None:
         """Nothing: that is the point."""

@@ -47,12 +47,12 @@ def submission_from_cell(cell: str, path: str | Path | None, earlier: Sequence[s
     for name, line in free_names(cell).items():
         if name not in source.bindings:
             _add(closure, closure.cells, name, line)
-    for name, node in source.bindings.items():
-        if not isinstance(node, IMPORTS):
+    for name, bound in source.bindings.items():
+        if not isinstance(bound, IMPORTS):
             try:
                 closure.claim(name, "the cell")
             except NotCopied as problem:
-                raise CellError(f"cell line {node.lineno}: {problem}: call yours differently") from None
+                raise CellError(f"cell line {bound.lineno}: {problem}: call yours differently") from None
     text = _joined(source, imports, closure)
     refused = [finding for finding in lint_source(text) if finding.severity == "error"]
     if refused:
@@ -128,6 +128,11 @@ def _add(closure: Closure, source: Source, name: str, line: int, shown: str = ""
         raise CellError(f"cell line {line}: define {shown or name} in the cell: {problem}") from None
 
 
+def _end(node: ast.stmt) -> int:
+    """The last line of a statement, which the parser always knows."""
+    return node.end_lineno or node.lineno
+
+
 def _joined(source: Source, imports: list[ast.Import | ast.ImportFrom], closure: Closure) -> str:
     """Header and docstring, imports, what was copied, then the cell as it stands without its imports."""
     lines, body = list(source.lines), source.tree.body
@@ -135,12 +140,12 @@ def _joined(source: Source, imports: list[ast.Import | ast.ImportFrom], closure:
     lines = ["" if line.startswith("#!POPCORN") else line for line in lines]
     docstring = ""
     if ast.get_docstring(source.tree) is not None:
-        docstring = "\n".join(lines[body[0].lineno - 1 : body[0].end_lineno])
-        lines[body[0].lineno - 1 : body[0].end_lineno] = [""] * (body[0].end_lineno - body[0].lineno + 1)
+        docstring = "\n".join(lines[body[0].lineno - 1 : _end(body[0])])
+        lines[body[0].lineno - 1 : _end(body[0])] = [""] * (_end(body[0]) - body[0].lineno + 1)
     for node in imports:
-        beside = [n for n in body if n is not node and n.lineno <= node.end_lineno and n.end_lineno >= node.lineno]
+        beside = [n for n in body if n is not node and n.lineno <= _end(node) and _end(n) >= node.lineno]
         lines[node.lineno - 1] = "; ".join(ast.unparse(n) for n in beside if not isinstance(n, IMPORTS))
-        lines[node.lineno : node.end_lineno] = [""] * (node.end_lineno - node.lineno)
+        lines[node.lineno : _end(node)] = [""] * (_end(node) - node.lineno)
     rest = re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines)).strip("\n")
     top = "\n\n".join(filter(None, [docstring, "\n".join(sorted_imports(set(closure.imports.values())))]))
     parts = [("\n".join(head) if head else HEADER.rstrip()) + "\n" + top, closure.text(), rest]

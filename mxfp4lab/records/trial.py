@@ -276,14 +276,15 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,), "int": (int,), "float": (int, float), "Mapping": (dict,), "Evidence": (str,), "Status": (str,),
     "Shape": (Shape,), "Counts": (Counts,), "tuple": (tuple,),
 }  # fmt: skip
-_FIELDS = {
+_FIELDS: dict[type, dict[str, tuple[type, ...]]] = {
     cls: {f.name: _TYPES[str(f.type).split("[")[0].split(" ")[0]] for f in fields(cls)}
     for cls in (LaunchCounts, Counts, Trial)
 }
 # A published row may know a count as a mean only.
 _FIELDS[LaunchCounts] = {name: (str,) if name == "name" else (int, float) for name in _FIELDS[LaunchCounts]}
-_REQUIRED = {
-    cls: [f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING] for cls in _FIELDS
+_REQUIRED: dict[type, list[str]] = {
+    cls: [f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING]
+    for cls in (LaunchCounts, Counts, Trial)
 }
 
 
