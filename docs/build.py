@@ -30,6 +30,7 @@ API = {
         "gfx950.toolchain.compile",
         "gfx950.toolchain.compiled",
         "gfx950.machine.runs",
+        "gfx950.machine.counts",
         "gfx950.machine.errors",
         "emulate",
     ),

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import re
 import shutil
 import socket
 import subprocess
@@ -241,7 +240,7 @@ def test_the_live_view_is_calm_and_the_stop_button_leaves_a_result(browser, lab)
 
 
 def use_the_explorer(browser) -> None:
-    """Move the row slider one step: the table below it must tell of another row."""
+    """Move the row slider one step, from 37: the table below it must tell of row 38."""
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
 
@@ -253,6 +252,5 @@ def use_the_explorer(browser) -> None:
     handle.send_keys(Keys.ARROW_RIGHT)
     wait(lambda: browser.execute_script(shown) != before, 30, "the explorer does not answer its slider")
     after = browser.execute_script(shown)
-    row = re.compile(r"e8m0 scales\t(\d+)\t")
-    assert int(row.search(after)[1]) == int(row.search(before)[1]) + 1, after
+    assert "e8m0 scales\t38\t5" in after and "e8m0 scales\t37\t5" in before
     screenshot(browser, "01_shuffle_explorer")
