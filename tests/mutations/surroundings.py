@@ -120,7 +120,7 @@ def edited(change: Callable[[list[str]], list[str]]) -> Callable[[Any], Any]:
         if new == lines:
             raise ValueError("the machine code holds nothing to change")
         # A new object: what was read from the old machine code is not carried over.
-        return replace(compiled, kernels=(replace(first, asm="\n".join(new) + "\n", analysis={}), *others))
+        return replace(compiled, kernels=(replace(first, asm="\n".join(new) + "\n"), *others))
 
     return apply
 
@@ -205,7 +205,7 @@ def one_register_off(lines: list[str]) -> list[str]:
 def less_lds(compiled: Any) -> Any:
     """A launcher asks for four bytes less than the kernel uses."""
     first, *others = compiled.kernels
-    return replace(compiled, kernels=(replace(first, lds_bytes=first.lds_bytes - 4, analysis={}), *others))
+    return replace(compiled, kernels=(replace(first, lds_bytes=first.lds_bytes - 4), *others))
 
 
 MACHINE_CODE = (
