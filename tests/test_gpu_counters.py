@@ -125,7 +125,9 @@ def test_a_report_of_an_mi355x_profile_counts_the_plan_by_emulation(tmp_path):
     plan = build_plan("fused_preshuffled", None, (4, 2880, 512))
     programs = plan.launches[0].grid[0]
     path = tmp_path / "rocprof.csv"
-    path.write_text("\n".join([HEADER, rocprof_row(1, "gemm_fused", "SQ_WAVES", programs * 4, grid=programs * 256)]))
+    path.write_text(
+        "\n".join([HEADER, rocprof_row(1, plan.launches[0].name, "SQ_WAVES", programs * 4, grid=programs * 256)])
+    )
     found = report(path, plan)
     (waves,) = found.rows
     assert (waves.quantity, waves.ratio, waves.source) == ("waves", 1.0, "emulated")
