@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable
 
 from . import confine
@@ -47,7 +48,8 @@ class Submission:
         self.clocks = _watched(torch)
         self.last: tuple | None = None  # the last output and its bytes as they were returned
         self.data: tuple = ()
-        self.outputs: list = []  # the last ones stay alive: a fresh one cannot share their memory
+        # The last ones stay alive: a fresh one cannot share their memory, and a buffer handed out in turns is seen.
+        self.outputs: deque = deque(maxlen=3)
         self.kernel = None
 
     def _label_aiter(self) -> None:
@@ -82,14 +84,11 @@ class Submission:
         ("same"). As in the task the last ones are dropped before new ones are made, so that the allocator hands their
         addresses out again: what is cached by pointer or id is stale then. `timed` records events around the call.
         """
-        how = request["how"]
-        if how != "same":
-            outlived = self._changed_since()
+        outlived = self._changed_since()
+        if request["how"] != "same":
             self.data = ()
             self.data = tuple(self._take(entry) for entry in request["inputs"])
-        else:
-            outlived = self._changed_since()
-        before = [t.clone() for t in self.data] if request.get("watch_inputs", True) else None
+        before = [t.clone() for t in self.data]
         nanoseconds = None
         running = set(threading.enumerate())
         if request.get("timed") and self.gpu:
@@ -101,12 +100,11 @@ class Submission:
         answer["nanoseconds"] = nanoseconds
         answer["outlived"] = outlived
         answer["threads"] = len(set(threading.enumerate()) - running)
-        if before is not None:
-            answer["changed"] = [
-                name
-                for name, old, new in zip(INPUT_NAMES, before, self.data, strict=True)
-                if not self.torch.equal(_bytes(old), _bytes(new))
-            ]
+        answer["changed"] = [
+            name
+            for name, old, new in zip(INPUT_NAMES, before, self.data, strict=True)
+            if not self.torch.equal(_bytes(old), _bytes(new))
+        ]
         return answer
 
     def settle(self, request: dict) -> dict:
@@ -222,8 +220,6 @@ class Submission:
             if output.numel() and old.untyped_storage().data_ptr() == ours:
                 answer["same_as_call"] = index
         self.outputs.append(output)
-        if len(self.outputs) > 3:  # enough to see a buffer that is handed out in turns
-            del self.outputs[0]
         flat = _bytes(output.detach().contiguous()).cpu()
         answer["offset"] = Packer(len(self.link.window)).place(flat.numel())
         answer["nbytes"] = flat.numel()
