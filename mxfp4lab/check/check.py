@@ -191,6 +191,8 @@ def _device(gpu: bool) -> tuple[int, str]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command line of `check`."""
+    from mxfp4lab.cli.common import add_json_argument
+
     parser.add_argument("submission", help="the submission file")
     parser.add_argument("--mode", default="test", help="test, benchmark, leaderboard, or import (default: %(default)s)")
     parser.add_argument("--backend", default="auto", help="auto, emulator or gpu (default: %(default)s)")
@@ -210,7 +212,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memory-limit", type=float, default=12.0, metavar="GIB", help="memory of its processes (default: %(default)s)"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout, nothing else")
+    add_json_argument(parser)
 
 
 class _LineOfProgress(case_lines.Log):

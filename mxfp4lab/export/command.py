@@ -7,7 +7,7 @@ import shlex
 from dataclasses import asdict
 from pathlib import Path
 
-from mxfp4lab.cli.common import answer, parse_config, whole_number
+from mxfp4lab.cli.common import add_json_argument, answer, parse_config, whole_number
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lint", action="store_true", help="only lint the file: FILE is a submission; nothing is written"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else")
+    add_json_argument(parser)
 
 
 def main(args: argparse.Namespace) -> int:

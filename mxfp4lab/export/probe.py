@@ -126,13 +126,15 @@ def probe_text(plans: dict[Shape, list[Plan]], seconds: int) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command line of `probe`."""
+    from mxfp4lab.cli.common import add_json_argument
+
     parser.add_argument("path", metavar="FILE", help="the probe to write, e.g. probe.py; submit it in mode test")
     parser.add_argument("--shape", action="append", required=True, metavar="M,N,K", help="timed; may be repeated")
     parser.add_argument("--configs", default="24", help="configs per shape, 1 to 66 (default: %(default)s)")
     parser.add_argument("--seconds", default=str(MAX_SECONDS), help="budget of timing (default and most: %(default)s)")
     parser.add_argument("--out", default="outputs", help="folder of records, from the repository or absolute")
     parser.add_argument("--arch", default="gfx950", help="gfx950 or sm_90 (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else")
+    add_json_argument(parser)
 
 
 def main(args: argparse.Namespace) -> int:

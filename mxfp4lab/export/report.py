@@ -263,12 +263,14 @@ def _read(path: str | Path) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command line of `records`."""
+    from mxfp4lab.cli.common import add_json_argument
+
     parser.add_argument("what", choices=["import"], help="import: append the rows of a report")
     parser.add_argument("report", metavar="REPORT", help="copied text, or popcorn-cli's output file")
     parser.add_argument("--submission", metavar="FILE", help="the file that was submitted (for benchmark lines)")
     parser.add_argument("--device", default="", help="of benchmark lines, where the report does not name its GPU")
     parser.add_argument("--out", default="outputs", help="folder of records, from the repository or absolute")
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else")
+    add_json_argument(parser)
 
 
 def main(args: argparse.Namespace) -> int:

@@ -72,8 +72,6 @@ class OrderWatch:
         findings: one `DataRace` per pair of instructions and reason.
     """
 
-    of_launch = True
-
     def __init__(self, program: Program) -> None:
         self.program = program
         self.findings: list[EmulationError] = []

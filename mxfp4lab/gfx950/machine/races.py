@@ -45,8 +45,6 @@ class RaceWatch:
         findings: one `LdsRace` per pair of instructions.
     """
 
-    of_launch = True
-
     def __init__(self, program: Program) -> None:
         self.program = program
         self.findings: list[EmulationError] = []
