@@ -35,9 +35,9 @@ MODEL_FILE = f"model_{MODEL_VERSION}.json"
 SCHEMA = 2
 REGIMES = ("harness", "device")
 KERNELS = ("other", "fitted")
+UNTIMED = ("workgroups that wait", "sum in the launch")
 TERM_NAMES = (
-    "launch floor", "second launch", "VALU issue", "MFMA issue", "operand reads", "spills",
-    "workgroups that wait", "sum in the launch",
+    "launch floor", "second launch", "VALU issue", "MFMA issue", "operand reads", "spills", *UNTIMED,
 )  # fmt: skip
 
 LAUNCH_FLOOR_US = 5.8  # an event pair around a submission that does nothing, in the task's harness (public results log)
@@ -235,12 +235,12 @@ class TimeModel:
             raise ValueError(f"shape={shape} does not match the counts, which are of {counts.shape}")
         terms = plan_terms(counts, self.parameters, regime)
         predicted = math.fsum(terms.values())
-        untimed = terms["workgroups that wait"] + terms["sum in the launch"]
+        untimed = math.fsum(terms[name] for name in UNTIMED)
         least = predicted - terms["spills"] - untimed
         most = predicted + terms["spills"] + (self.parameters.launch_us if untimed else 0.0)
         width = math.exp(self.widths[regime][kernel])
         outside = self._outside(counts, regime)
-        for name in ("workgroups that wait", "sum in the launch"):
+        for name in UNTIMED:
             if terms[name]:
                 outside.append(f"{name}: nobody has published a time of that")
         return Prediction(

@@ -114,12 +114,15 @@ def compare_plans(
     missing: dict[str, str] = {}
     if comparators:
         from mxfp4lab.gpu.comparators import available_comparators
+        from mxfp4lab.task import check_output
 
         found, missing = available_comparators(bench.shape, bench.inputs)
         for comparator in found:
             calls[comparator.name] = comparator.call
             abouts[comparator.name] = comparator.about
-            checks[comparator.name] = _identical(comparator.call(), bench) if comparator.same_task else None
+            checks[comparator.name] = None
+            if comparator.same_task:
+                checks[comparator.name] = check_output(comparator.call(), bench.reference).bf16_identical_fraction
     calls["null_launch"] = bench.device.null_call()
     # Ours are issued with little host work; a foreign library's front end may take longer than one overwrite hides.
     foreign = {name: call for name, call in calls.items() if name in abouts}
@@ -192,9 +195,10 @@ def _check(call: Callable[[], Any], bench: Bench) -> dict[str, Any]:
     del poison
     c = call()
     bench.device.synchronize()
-    share = _identical(c, bench)
+    found = check_output(c, bench.reference)
+    share = found.bf16_identical_fraction
     right = share >= bench.needed
-    reason = "" if right else check_output(c, bench.reference).message
+    reason = "" if right else found.message
     return {"status": "ok" if right else "incorrect", "reason": reason, "regime": REGIME, "verified": "gpu",
             "bf16_identical": share}  # fmt: skip
 
@@ -205,9 +209,3 @@ def _check_again(call: Callable[[], Any], bench: Bench, timing: Timing) -> dict[
     if fields["status"] != "ok":
         fields["reason"] = f"right at first, wrong after {timing.n} timed calls: {fields['reason']}"
     return fields
-
-
-def _identical(c: Any, bench: Bench) -> float:
-    from mxfp4lab.task import check_output
-
-    return check_output(c, bench.reference).bf16_identical_fraction
