@@ -23,7 +23,6 @@ from mxfp4lab.gfx950 import (
 )
 from mxfp4lab.records import Counts, LaunchCounts
 
-DTYPES = {"bf16": torch.bfloat16, "u8": torch.uint8, "f32": torch.float32, "i32": torch.int32}
 SHOWN_FINDINGS = 10
 # Memory that nobody initialised holds NaN in bf16, f32 and e8m0: whatever depends on it shows.
 UNINITIALISED = 0xFF
@@ -99,9 +98,12 @@ def emulate_plan(
         raise ValueError(f"calls={calls!r}: allowed: a whole number from 1")
     if not isinstance(inputs, Mapping):
         raise ValueError(f"inputs: a {type(inputs).__name__}; allowed: a mapping of buffer names to tensors")
+    from mxfp4lab.plan import TORCH_NAMES
+
     compiled = _compiled(plan)
     plan = compiled.plan
-    tensors = {spec.name: torch.empty(spec.shape, dtype=DTYPES[spec.dtype]) for spec in plan.buffers}
+    dtypes = {spec.name: getattr(torch, TORCH_NAMES[spec.dtype]) for spec in plan.buffers}
+    tensors = {spec.name: torch.empty(spec.shape, dtype=dtypes[spec.name]) for spec in plan.buffers}
     memory = Memory(on_out_of_bounds)
     for spec in plan.buffers:
         _fill(tensors[spec.name], spec, inputs)

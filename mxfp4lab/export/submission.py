@@ -20,7 +20,7 @@ from mxfp4lab.config import GemmConfig
 from mxfp4lab.export.closure import Closure, free_names, lab_source, sorted_imports
 from mxfp4lab.export.lint import lint_source
 from mxfp4lab.export.picks import StoredPick, as_pick
-from mxfp4lab.plan import VARIANTS, CodeObjectLaunch, Plan, Ref, TritonLaunch, build_plan
+from mxfp4lab.plan import TORCH_NAMES, VARIANTS, CodeObjectLaunch, Plan, Ref, TritonLaunch, build_plan
 from mxfp4lab.records import git_state
 from mxfp4lab.shapes import Shape, parse_shape
 
@@ -29,7 +29,6 @@ WIDTH = 116
 HEADER = "#!POPCORN leaderboard amd-mxfp4-mm\n#!POPCORN gpu MI355X\n"
 OTHER_GPU_HEADER = "#!POPCORN leaderboard amd-mxfp4-mm\n# Written for {arch}: the leaderboard's own GPU is MI355X.\n"
 LAUNCHER, PROBING = "mxfp4lab.export.launcher", "mxfp4lab.export.probing"
-DTYPES = {"bf16": "torch.bfloat16", "u8": "torch.uint8", "f32": "torch.float32", "i32": "torch.int32"}
 PLAN_FORM = (
     "# A plan: the sizes of C's memory; workspaces as (name, sizes, dtype, first value), kept from call to call; then",
     "# launches as (kernel, grid, arguments, constants).",
@@ -218,7 +217,11 @@ def plan_line(plan: Plan) -> str:
 
 
 def _plan_lines(plan: Plan, blank: str) -> list[str]:
-    spaces = [f'("{b.name}", {b.shape}, {DTYPES[b.dtype]}, {b.fill})' for b in plan.buffers if b.role == "workspace"]
+    spaces = [
+        f'("{b.name}", {b.shape}, torch.{TORCH_NAMES[b.dtype]}, {b.fill})'
+        for b in plan.buffers
+        if b.role == "workspace"
+    ]
     tail = "," if len(spaces) == 1 else ""
     lines = _filled(f"{plan.buffer(plan.output).shape}, ({', '.join(spaces)}{tail}),", blank)
     for launch in plan.launches:

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from mxfp4lab.gfx950 import Compiled, compile_launch, gpu_target, launch_job, triton_source, unwrap
-from mxfp4lab.plan import Plan, Ref
+from mxfp4lab.plan import TORCH_NAMES, Plan, Ref
 
 
 def torch_dtype(name: str) -> Any:
     """A plan's dtype name as torch's."""
     import torch
 
-    return {"bf16": torch.bfloat16, "u8": torch.uint8, "f32": torch.float32, "i32": torch.int32}[name]
+    return getattr(torch, TORCH_NAMES[name])
 
 
 class PlanRunner:

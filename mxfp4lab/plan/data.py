@@ -12,6 +12,7 @@ from mxfp4lab.display import Grid, Shown
 from mxfp4lab.shapes import Shape
 
 BYTES = {"bf16": 2, "u8": 1, "f32": 4, "i32": 4}
+TORCH_NAMES = {"bf16": "bfloat16", "u8": "uint8", "f32": "float32", "i32": "int32"}
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,10 @@ from typing import Any
 
 from mxfp4lab.config import GemmConfig
 from mxfp4lab.hardware import MAX_WORKGROUP_THREADS, WAVE_LANES
-from mxfp4lab.plan.data import Buffer, Plan, Ref, TritonLaunch
+from mxfp4lab.plan.data import BYTES, Buffer, Plan, Ref, TritonLaunch
 from mxfp4lab.shapes import Shape, parse_shape
 
 OPTIONS = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim", "num_ctas", "kpack")
-DTYPES = ("bf16", "u8", "f32", "i32")
 OUTPUT = "c"
 
 
@@ -115,6 +114,6 @@ def _workspace(key: str, given: Any, taken: set[str]) -> Buffer:
         raise ValueError(f"workspaces: {key}={given!r}; allowed: {form}")
     sizes, dtype, fill = (*given, None)[:3]
     sizes = (sizes,) if isinstance(sizes, int) else tuple(sizes)
-    if dtype not in DTYPES or not sizes or any(not isinstance(n, int) or n < 1 for n in sizes):
-        raise ValueError(f"workspaces: {key}={given!r}; allowed: {form} with dtype {', '.join(DTYPES)}")
+    if dtype not in BYTES or not sizes or any(not isinstance(n, int) or n < 1 for n in sizes):
+        raise ValueError(f"workspaces: {key}={given!r}; allowed: {form} with dtype {', '.join(BYTES)}")
     return Buffer(key, sizes, dtype, "workspace", fill)
