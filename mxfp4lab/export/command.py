@@ -75,6 +75,8 @@ def _written(args: argparse.Namespace, sources: list[str], target: str) -> tuple
 
     found = {pick.shape: pick for source in sources for pick in read_picks(source)}
     candidates = None if args.candidates is None else whole_number("candidates", args.candidates, 1, 16)
+    if candidates is None and all(pick.run_id for pick in found.values()):
+        command = ""  # the runs are named, as 04_tune does: the same picks give the same file
     return export_submission(found.values(), target, candidates=candidates, command=command), [*map(str, found)]
 
 

@@ -96,7 +96,7 @@ def export_submission(
     for pick in chosen:
         made = [build_plan(variant, config, pick.shape, pick.arch) for variant, config in pick.candidates(candidates)]
         plans[pick.shape] = list({(plan.variant, plan.config): plan for plan in made}.values())
-    head = _header(chosen, plans, command or _command(chosen, path))
+    head = _header(chosen, plans, command or _command(chosen))
     text = submission_text(head, plans, check_knobs(first.knobs))
     refused = [finding for finding in lint_source(text) if finding.severity == "error"]
     if refused:
@@ -293,12 +293,13 @@ def _printable(line: str) -> str:
     return "".join(c if c.isprintable() else " " for c in line)
 
 
-def _command(chosen: Sequence[StoredPick], path: str | Path | None) -> str:
-    """The command that makes the file of recorded runs again; configs that were given stand in the table alone."""
+def _command(chosen: Sequence[StoredPick]) -> str:
+    """The command that makes the file of recorded runs again, whatever it was called while it was checked; configs that
+    were given stand in the table alone."""
     if not all(pick.run_id for pick in chosen):
         return "mxfp4lab.export.export_submission, with the plans of the table below"
     files = " ".join(f"outputs/runs/{run}/summary.json" for run in dict.fromkeys(pick.run_id for pick in chosen))
-    return f"python -m mxfp4lab export {files} {Path(path).name if path is not None else 'submission.py'}"
+    return f"python -m mxfp4lab export {files} submission.py"
 
 
 def write_file(path: Path, text: str) -> None:
