@@ -170,9 +170,9 @@ def _judge(against: str) -> tuple[Callable[[tuple[Any, ...]], Any], str]:
         ValueError: aiter is asked for and is not here, or its code objects cannot be read.
     """
     if against == "math":
-        from mxfp4lab.check.protocol import exact_reference
+        from mxfp4lab.task import reference_output
 
-        return exact_reference, "exact arithmetic, ties to even"
+        return reference_output, "exact arithmetic, ties to even"
     from mxfp4lab.aiter.gemm import aiter_output, require_prebuilt_gemm
 
     return aiter_output, require_prebuilt_gemm()
