@@ -14,13 +14,15 @@ from typing import Any
 import torch
 
 from mxfp4lab import display
-from mxfp4lab.formats import BLOCK, dequantize_mxfp4, quantize_mxfp4, sum_bits
+from mxfp4lab.formats import BLOCK, FP32_BITS, dequantize_mxfp4, quantize_mxfp4, sum_bits
 from mxfp4lab.layouts import e8m0_shuffle, e8m0_unshuffle, shuffle_weight, unshuffle_weight
 from mxfp4lab.shapes import Shape, parse_shape
 
 INPUT_NAMES = ("a", "b", "b_q", "b_shuffle", "b_scale_sh")
 RTOL = 1e-2
 ATOL = 1e-2
+IDENTICAL_WHERE_INEXACT = 0.999
+"""Share of identical bf16 to ask for where fp32 sums round, so that their order shows; 1.0 where they are exact."""
 
 
 def generate_input(
@@ -150,6 +152,12 @@ def input_sum_bits(data: Sequence[torch.Tensor]) -> float:
     a, _, b_q, _, b_scale_sh = data
     b_scale = e8m0_unshuffle(b_scale_sh, b_q.shape[0], -(-a.shape[1] // BLOCK))
     return sum_bits(*quantize_mxfp4(a), b_q, b_scale)
+
+
+def needed_identical(data: Sequence[torch.Tensor]) -> float:
+    """Share of identical bf16 to ask of an emulated or measured C: 1.0 where fp32 sums are exact on these inputs, else
+    `IDENTICAL_WHERE_INEXACT`, since their order shows."""
+    return 1.0 if input_sum_bits(data) <= FP32_BITS else IDENTICAL_WHERE_INEXACT
 
 
 @dataclass(frozen=True)

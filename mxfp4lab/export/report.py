@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mxfp4lab.gpu import REGIME
 from mxfp4lab.paths import read_bounded, shown_path
 from mxfp4lab.shapes import parse_shape
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 MARK = "mxfp4lab-probe"
 MAX_REPORT_BYTES = 4 << 20
 WORKER = "probe"
-REGIME = "leaderboard"  # cold caches, one pair of events a call
 _UNITS = {"ns": 1e-3, "µs": 1.0, "μs": 1.0, "us": 1.0, "ms": 1e3, "s": 1e6}
 _TIME = rf"([0-9.]+(?:e[+-]?\d+)?)\s*({'|'.join(_UNITS)})\b"
 _SPEC = re.compile(r"m: (\d+); n: (\d+); k: (\d+); seed: (\d+)")

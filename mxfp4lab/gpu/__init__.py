@@ -7,6 +7,9 @@
 ``measure``      what runs inside a worker: check a plan's C, time it, compare finalists
 """
 
+REGIME = "leaderboard"
+"""Of a measured time: cold caches, one pair of events a call (`timing`)."""
+
 MEASURE = "mxfp4lab.gpu.measure:measure_plan"
 COMPARE = "mxfp4lab.gpu.measure:compare_plans"
 COMPARE_TIMEOUT_S = 600.0

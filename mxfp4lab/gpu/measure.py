@@ -13,14 +13,13 @@ from typing import Any
 
 from mxfp4lab.config import GemmConfig
 from mxfp4lab.gfx950 import CompileError
+from mxfp4lab.gpu import REGIME
 from mxfp4lab.gpu.device import TorchDevice, device_info, read_clocks
 from mxfp4lab.gpu.execute import PlanRunner, on_device
-from mxfp4lab.gpu.timing import REGIME, StopRule, Timing, overwrites_needed, time_leaderboard, verdict
+from mxfp4lab.gpu.timing import StopRule, Timing, overwrites_needed, time_leaderboard, verdict
 from mxfp4lab.plan import build_plan
 from mxfp4lab.shapes import Shape, parse_shape
 
-IDENTICAL_WHERE_INEXACT = 0.999
-"""Share of identical bf16 to ask for where fp32 sums round, so that their order shows; 1.0 where they are exact."""
 FIRST_LOOK = StopRule(max_repeats=30, min_repeats=10, rel_error=2e-3, kernel_seconds=5.0, wall_seconds=20.0)
 FINAL = StopRule(max_repeats=200, min_repeats=100, rel_error=1e-3, kernel_seconds=20.0, wall_seconds=60.0)
 MAX_BENCHES = 8
@@ -156,13 +155,12 @@ def _bench_for(shape: Shape, seed: int) -> Bench:
     key = (shape, seed)
     bench = _benches.pop(key, None)
     if bench is None:
-        from mxfp4lab.task import input_dict, input_sum_bits, reference_output
+        from mxfp4lab.task import input_dict, needed_identical, reference_output
 
         device = next((other.device for other in _benches.values()), None) or TorchDevice(0)
         inputs = on_device(input_dict(shape, seed))
         data = tuple(inputs.values())
-        needed = 1.0 if float(input_sum_bits(data)) <= 24 else IDENTICAL_WHERE_INEXACT
-        bench = Bench(shape, seed, inputs, reference_output(data), needed, device)
+        bench = Bench(shape, seed, inputs, reference_output(data), needed_identical(data), device)
         while len(_benches) >= MAX_BENCHES:
             _benches.pop(next(iter(_benches)))
     _benches[key] = bench

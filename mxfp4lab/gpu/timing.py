@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-REGIME = "leaderboard"
+from mxfp4lab.gpu import REGIME
 
 
 class TimedDevice(Protocol):

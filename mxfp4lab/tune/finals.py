@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mxfp4lab.gpu import REGIME as GPU_REGIME
 from mxfp4lab.records import Evidence, Status
 from mxfp4lab.tune.book import newest
-from mxfp4lab.tune.instruments import IDENTICAL_WHERE_INEXACT, compare_task, verify
+from mxfp4lab.tune.instruments import compare_task, verify
 from mxfp4lab.tune.pick import Pick
 from mxfp4lab.tune.result import Entry
-from mxfp4lab.tune.search import GPU_REGIME, MODEL_REGIME, Search
+from mxfp4lab.tune.search import MODEL_REGIME, Search
 
 FINALS_REGIME = "leaderboard finals"
 ALTERNATIVES = 8
@@ -48,6 +49,8 @@ def conclude(searches: Sequence[Search]) -> None:
 
 def _passed(share: float | None, entry: Entry) -> bool:
     """Whether a finalist's C was right once more: exact where it was exact before."""
+    from mxfp4lab.task import IDENTICAL_WHERE_INEXACT  # torch comes with it
+
     return share is not None and share >= (1.0 if entry.bf16_identical == 1.0 else IDENTICAL_WHERE_INEXACT)
 
 

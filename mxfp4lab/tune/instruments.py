@@ -17,9 +17,6 @@ from mxfp4lab.hardware import LDS_BYTES
 from mxfp4lab.records import Counts, Status
 from mxfp4lab.shapes import Shape
 
-IDENTICAL_WHERE_INEXACT = 0.999
-"""Share of identical bf16 to ask for where fp32 sums round, so that their order shows; 1.0 where they are exact."""
-
 DEFAULT_MAX_SPILLS = 16
 """Spilled VGPRs: in published MI355X times 2-4 cost about 1.1x, 8-16 about 1.3x, more 1.6x and up."""
 
@@ -252,9 +249,8 @@ def verify(plan: Any, seed: int, races: bool) -> dict[str, Any]:
 @lru_cache(maxsize=1)  # finalists of a shape share them
 def _inputs_and_reference(shape: Shape, seed: int) -> tuple[dict[str, Any], Any, float]:
     """Inputs by name, the reference's C, and the share of identical bf16 to ask for."""
-    from mxfp4lab.formats import FP32_BITS
-    from mxfp4lab.task import INPUT_NAMES, generate_input, input_sum_bits, reference_output
+    from mxfp4lab.task import input_dict, needed_identical, reference_output
 
-    data = generate_input(shape, seed)
-    needed = 1.0 if input_sum_bits(data) <= FP32_BITS else IDENTICAL_WHERE_INEXACT
-    return dict(zip(INPUT_NAMES, data, strict=True)), reference_output(data), needed
+    inputs = input_dict(shape, seed)
+    data = tuple(inputs.values())
+    return inputs, reference_output(data), needed_identical(data)

@@ -16,6 +16,7 @@ from typing import Any
 
 from mxfp4lab.config import GemmConfig
 from mxfp4lab.gfx950 import current_knobs, toolchain_versions
+from mxfp4lab.gpu import REGIME as GPU_REGIME
 from mxfp4lab.model import stored_model
 from mxfp4lab.records import Evidence, Status, Trial
 from mxfp4lab.shapes import Shape
@@ -25,7 +26,7 @@ from mxfp4lab.tune.instruments import look_at_all, measure_task, screen
 from mxfp4lab.tune.result import Entry, Funnel, TuneResult
 from mxfp4lab.tune.space import Candidate, Space, enumerate_space, judge, neighbours, not_searched, searchable_variants
 
-MODEL_REGIME, GPU_REGIME = "harness", "leaderboard"
+MODEL_REGIME = "harness"
 
 BEAM = 4
 """Configs around which a refining step looks; more finds little, fewer gets stuck on one variant."""
