@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from mxfp4lab.config import VARIANTS, GemmConfig, check_variant
+from mxfp4lab.records import PICK_MIME, PICK_SCHEMA
 from mxfp4lab.shapes import Shape, parse_shape
 
-PICK_MIME = "application/vnd.mxfp4lab.pick+json"
-PICK_SCHEMA = 1
 MAX_FILE_BYTES = 512 << 20
 MAX_PICKS = 1000
 MODELLED_CANDIDATES = 3

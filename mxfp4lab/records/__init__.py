@@ -18,8 +18,12 @@ from mxfp4lab.records.log import (
 from mxfp4lab.records.times import best_published, published_times, recorded_times
 from mxfp4lab.records.trial import SCHEMA, Counts, Evidence, LaunchCounts, Status, Trial, content_hash
 
+PICK_SCHEMA = 1
+PICK_MIME = "application/vnd.mxfp4lab.pick+json"
+"""A notebook's results cell shows its pick under this type, so that the file alone is enough to export from."""
+
 __all__ = [
-    "SCHEMA", "Counts", "Evidence", "LaunchCounts", "RecordsError", "Status", "Trial", "TrialLog", "best_published",
-    "content_hash", "environment", "find_trial_files", "git_state", "new_run_id", "published_times", "read_all_trials",
-    "read_trials", "recorded_times", "write_run_json",
+    "PICK_MIME", "PICK_SCHEMA", "SCHEMA", "Counts", "Evidence", "LaunchCounts", "RecordsError", "Status", "Trial",
+    "TrialLog", "best_published", "content_hash", "environment", "find_trial_files", "git_state", "new_run_id",
+    "published_times", "read_all_trials", "read_trials", "recorded_times", "write_run_json",
 ]  # fmt: skip

@@ -5,6 +5,7 @@ funnel on the rows of ``book``. Without a GPU the outcome is a pick (modelled ti
 machine code); a winner needs a clock.
 """
 
+from mxfp4lab.records import PICK_MIME, PICK_SCHEMA
 from mxfp4lab.tune.budget import BUDGET_FORMS, Budget, parse_budget
 from mxfp4lab.tune.instruments import (
     DEFAULT_MAX_SPILLS,
@@ -14,7 +15,7 @@ from mxfp4lab.tune.instruments import (
     main_kernel,
     screen,
 )
-from mxfp4lab.tune.pick import PICK_MIME, PICK_SCHEMA, NoPickError, Pick
+from mxfp4lab.tune.pick import NoPickError, Pick
 from mxfp4lab.tune.result import STAGES, Entry, Funnel, TuneResult
 from mxfp4lab.tune.space import Candidate, Space, enumerate_space, searchable_variants
 from mxfp4lab.tune.start import (

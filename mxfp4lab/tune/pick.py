@@ -8,13 +8,9 @@ from typing import Any
 
 from mxfp4lab.config import VARIANTS, GemmConfig
 from mxfp4lab.display import Html, Shown, badge, spills_in_words
-from mxfp4lab.records import Evidence
+from mxfp4lab.records import PICK_SCHEMA, Evidence
 from mxfp4lab.shapes import Shape
 from mxfp4lab.tune.instruments import main_kernel
-
-PICK_SCHEMA = 1
-PICK_MIME = "application/vnd.mxfp4lab.pick+json"
-"""A notebook's results cell shows its pick under this type, so that the file alone is enough to export from."""
 
 
 class NoPickError(ValueError):
