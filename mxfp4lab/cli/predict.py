@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 
 from mxfp4lab.cli.common import add_plan_arguments, answer, describe, plan_from, quiet_stdout
-
-REGIMES = ("harness", "device")
+from mxfp4lab.model import REGIMES, predict_counts
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +23,6 @@ def main(args: argparse.Namespace) -> int:
         from mxfp4lab.config import VARIANTS
         from mxfp4lab.emulate import count_plan
         from mxfp4lab.gfx950 import compile_plan
-        from mxfp4lab.model import predict_counts
 
         counts = count_plan(compile_plan(plan))
         prediction = predict_counts(counts, plan.shape, args.regime)
